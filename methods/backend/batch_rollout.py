@@ -1,0 +1,161 @@
+"""verl's agent-loop manager for single-turn tasks: one whole batch at a time, results as columns of arrays.
+
+verl's own manager runs one coroutine, one reward call and one queue entry per sample (about 10 ms each); a batch of
+single-turn responses needs none of that. Selected by `rollout.agent.agent_loop_manager_class`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import NonTensorData, NonTensorStack, TensorDict
+from torch import Tensor
+from verl.trainer.ppo.reward import get_custom_reward_fn
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.reward_score import default_compute_score
+
+from methods.backend.sampling import Generation
+
+# (prompts, step, validate, temperature) -> Generation
+Generate = Callable[[list[list[int]], int, bool, float], Generation]
+
+SUPPORT_IDS, SUPPORT_LOGP = "rollout_support_ids", "rollout_support_log_probs"
+
+
+class BatchRolloutManager:
+    """Samples n responses per prompt, scores them, and puts one row per response into the transfer queue."""
+
+    def __init__(self, config: Any, generate: Generate) -> None:
+        self.rollout_config = config.actor_rollout_ref.rollout
+        self.tokenizer = omega_conf_to_dataclass(config.actor_rollout_ref.model).tokenizer
+        self.reward_fn = get_custom_reward_fn(config) or default_compute_score
+        self.generate = generate
+
+    def generate_sequences(self, prompts: TensorDict) -> None:
+        """The method that verl's trainer calls for each training and validation batch."""
+        validate = bool(_plain(prompts.get("validate", False)))
+        partition = "val" if validate else "train"
+        step = int(_plain(prompts["global_steps"]))
+        rows = _rows(prompts)
+        settings = self.rollout_config.val_kwargs if validate else self.rollout_config
+        greedy = validate and not settings.do_sample
+        repeated = [row for row in rows for _ in range(settings.n)]
+        keys = [f"{row['uid']}_{i}_0" for row in rows for i in range(settings.n)]
+        prompt_ids = [ids for row in rows for ids in [self._tokenise(row)] * settings.n]
+        out = self.generate(prompt_ids, step, validate, 0.0 if greedy else settings.temperature)
+        scores, extras = self._score(repeated, out)
+        fields = _columns(prompt_ids, out, scores)
+        for name in ("uid", "data_source", "reward_model"):
+            fields[name] = NonTensorStack(*[row[name] for row in repeated])
+        fields["extra_fields"] = NonTensorStack(*[{"reward_extra_info": extra} for extra in extras])
+        fields["num_turns"] = NonTensorStack(*[2] * len(keys))
+        tq.kv_batch_put(
+            keys=keys,
+            partition_id=partition,
+            fields=TensorDict(fields, batch_size=[len(keys)]),
+            tags=[
+                {
+                    "status": "success",
+                    "prompt_len": len(ids),
+                    "response_len": length,
+                    "seq_len": len(ids) + length,
+                    "global_steps": step,
+                    "min_global_steps": out.version,
+                    "max_global_steps": out.version,
+                }
+                for ids, length in zip(prompt_ids, out.lengths.tolist(), strict=True)
+            ],
+        )
+        finished = {"is_prompt": True, "status": "finished", "global_steps": step}
+        tq.kv_batch_put(
+            keys=[row["uid"] for row in rows], partition_id=partition, tags=[dict(finished) for _ in rows]
+        )
+
+    def _tokenise(self, row: dict[str, Any]) -> list[int]:
+        ids = self.tokenizer.apply_chat_template(
+            list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        if len(ids) > self.rollout_config.prompt_length:
+            raise ValueError(
+                f"prompt {row.get('extra_info')} has {len(ids)} tokens, data.max_prompt_length = "
+                f"{self.rollout_config.prompt_length}"
+            )
+        return list(ids)
+
+    def _score(self, rows: list[dict[str, Any]], out: Generation) -> tuple[list[float], list[dict[str, Any]]]:
+        responses = [tokens[:length] for tokens, length in zip(out.tokens.tolist(), out.lengths.tolist(), strict=True)]
+        texts = self.tokenizer.batch_decode(responses, skip_special_tokens=True)
+        scores, extras = [], []
+        for row, text in zip(rows, texts, strict=True):
+            result = self.reward_fn(
+                data_source=row["data_source"],
+                solution_str=text,
+                ground_truth=row["reward_model"]["ground_truth"],
+                extra_info=row.get("extra_info"),
+            )
+            extra = dict(result) if isinstance(result, dict) else {}
+            score = float(extra.pop("score")) if isinstance(result, dict) else float(result)
+            scores.append(score)
+            extras.append({"acc": score, **extra})
+        return scores, extras
+
+
+def _plain(value: Any) -> Any:
+    return value.data if isinstance(value, NonTensorData) else value
+
+
+def _rows(prompts: TensorDict) -> list[dict[str, Any]]:
+    columns: dict[str, list[Any]] = {}
+    for name, column in prompts.items():
+        if isinstance(column, Tensor):
+            columns[name] = list(column)
+        elif isinstance(column, NonTensorData):
+            columns[name] = [column.data] * len(prompts)
+        else:
+            columns[name] = list(column.tolist())
+    return [{name: values[i] for name, values in columns.items()} for i in range(len(prompts))]
+
+
+def _jagged(rows: Tensor, lengths: Tensor) -> Tensor:
+    """Right-padded [N, T, ...] to a jagged nested tensor [N, lengths, ...]."""
+    keep = torch.arange(rows.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)
+    return _packed(rows[keep], lengths)
+
+
+def _packed(values: Tensor, lengths: Tensor) -> Tensor:
+    """Packed rows to a jagged nested tensor; without the extremes torch would pad it to the sum of all lengths."""
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    return torch.nested.nested_tensor_from_jagged(
+        values, offsets, min_seqlen=int(lengths.min()), max_seqlen=int(lengths.max())
+    )
+
+
+def _columns(prompt_ids: list[list[int]], out: Generation, scores: list[float]) -> dict[str, Any]:
+    """The tensor columns of verl's batch, each jagged over the rows; one set of offsets per kind of column."""
+    prompt_lengths = torch.tensor([len(ids) for ids in prompt_ids])
+    prompts = _packed(torch.tensor([token for ids in prompt_ids for token in ids]), prompt_lengths)
+    responses = _jagged(out.tokens, out.lengths)
+    sequences = [torch.cat(pair) for pair in zip(prompts.unbind(), responses.unbind(), strict=True)]
+    rewards = torch.zeros(out.tokens.shape)
+    # verl sums token-level rewards per response; an outcome reward stands at the last token.
+    rewards[torch.arange(len(scores)), out.lengths - 1] = torch.tensor(scores)
+    ones = torch.ones_like(out.tokens)
+    columns = {
+        "prompts": prompts,
+        "responses": responses,
+        "response_mask": _jagged(ones, out.lengths),
+        "loss_mask": _jagged(ones, out.lengths),
+        "input_ids": torch.nested.as_nested_tensor(sequences, layout=torch.jagged),
+        "position_ids": torch.nested.as_nested_tensor(
+            [torch.arange(len(ids)) for ids in sequences], layout=torch.jagged
+        ),
+        "rollout_log_probs": _jagged(out.logp, out.lengths),
+        "rm_scores": _jagged(rewards, out.lengths),
+    }
+    if out.support_ids is not None and out.support_logp is not None:
+        columns[SUPPORT_IDS] = _jagged(out.support_ids, out.lengths)
+        columns[SUPPORT_LOGP] = _jagged(out.support_logp, out.lengths)
+    return columns

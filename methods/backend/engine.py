@@ -1,0 +1,73 @@
+"""verl's FSDP engine for device `cpu`, and hooks around an optimiser step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from verl.utils.device import get_device_name
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+
+from methods.backend import platform
+
+StepHook = Callable[["CPUEngine"], None]
+
+
+def init_process_group() -> None:
+    """Start gloo before verl does: verl/utils/distributed.py:89 would ask torch for "cpu:gloo,cpu:gloo"."""
+    if get_device_name() != platform.NAME or torch.distributed.is_initialized():
+        return
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    # A lone process needs no rendezvous, so no port that another run may hold.
+    store = torch.distributed.HashStore() if world_size == 1 else None
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world_size, store=store)
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device=[platform.NAME])
+class CPUEngine(FSDPEngineWithLMHead):
+    """verl's engine, registered for the CPU.
+
+    `before_optimizer_step` and `after_optimizer_step` are lists of functions of the engine, called around each
+    step with gradients in place; an observer may use `methods.backend.snapshot` to leave no trace.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.before_optimizer_step: list[StepHook] = []
+        self.after_optimizer_step: list[StepHook] = []
+        self.optimizer_steps = 0
+
+    def optimizer_step(self) -> float:
+        """Clip, step, and count; returns the gradient norm before clipping."""
+        for hook in self.before_optimizer_step:
+            hook(self)
+        norm = super().optimizer_step()
+        self.optimizer_steps += 1
+        for hook in self.after_optimizer_step:
+            hook(self)
+        return norm
+
+    def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
+        """Upcast logits: without flash-attn, utils/torch_functional.py:173 leaves log-probs in the autocast dtype."""
+        if getattr(output, "logits", None) is not None and output.logits.dtype != torch.float32:
+            output.logits = output.logits.float()
+        return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+
+    def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        if self.engine_config.forward_only:
+            # fsdp/transformer_impl.py:462 pins memory for forward-only engines; pinning needs an accelerator.
+            self._is_offload_param = self._is_offload_optimizer = False
+            mixed = self.engine_config.mixed_precision
+            compute = mixed.get("param_dtype", "bf16") if mixed is not None else "bf16"
+            self._autocast_dtype = PrecisionType.to_dtype(compute)
+            return module
+        module = super()._build_fsdp_module(module)
+        if self.scaler is not None:
+            # fsdp/transformer_impl.py:409 builds the fp16 gradient scaler for CUDA.
+            from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
+
+            self.scaler = ShardedGradScaler(device=platform.NAME, growth_interval=400)
+        return module

@@ -1,0 +1,194 @@
+"""Train one cell in this process with verl's own trainer, and publish its results only when they are complete.
+
+    python -m methods.backend.launch CELL.json [--index I --of N] [--print-overrides]
+"""
+
+from __future__ import annotations
+
+from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
+
+import argparse
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from methods.backend import versions
+from methods.backend.preflight import check
+from methods.backend.recipe import Cell, CellError, verl_overrides
+
+def compose(cell: Cell) -> Any:
+    """verl's `ppo_trainer` configuration with this cell's overrides, resolved and validated by verl."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_module
+    from verl.trainer.ppo.utils import need_critic, need_reference_policy
+    from verl.utils.config import validate_config
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = hydra_compose("ppo_trainer", overrides=verl_overrides(cell))
+    config.transfer_queue.enable = True
+    validate_config(
+        config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
+    )
+    return config
+
+
+def build_trainer(cell: Cell) -> Any:
+    """verl's trainer with our worker, initialised (checkpoint loaded where there is one) and verified to be ours."""
+    import verl  # noqa: F401  # loads the plugin through its entry point
+    from omegaconf import OmegaConf
+
+    from methods.backend import plugin, trainer  # noqa: F401  # registration raises here, where verl would hide it
+
+    config = compose(cell)
+    OmegaConf.resolve(config)
+    built = trainer.InProcessTrainer(config=config)
+    built.init()
+    verify(cell, built.worker.report())
+    return built
+
+
+def verify(cell: Cell, report: dict[str, Any]) -> None:
+    """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
+    from verl.plugin.platform import get_platform
+
+    from methods.backend import engine, platform, rollout
+
+    platform_type = type(get_platform())
+    expected = {
+        "method": cell.method,
+        "loss_is_ours": True,
+        "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
+        "rollout": f"{rollout.HFRollout.__module__}.{rollout.HFRollout.__qualname__}",
+        "lag": cell.panel.lag,
+        "top_k": cell.panel.top_k,
+    }
+    wrong = [f"{k}: asked {v!r}, runs {report.get(k)!r}" for k, v in expected.items() if report.get(k) != v]
+    if platform_type is not platform.CPUPlatform:
+        wrong.append(f"platform: asked {platform.CPUPlatform.__qualname__}, runs {platform_type.__qualname__}")
+    if wrong:
+        raise RuntimeError("the worker does not run what was asked for: " + "; ".join(wrong))
+
+
+def train(cell: Cell, index: int = 1, of: int = 1) -> None:
+    """Train a cell to its last step and publish `output`. An interrupted run resumes from its last checkpoint."""
+    from methods.backend.batch_rollout import BatchRolloutManager
+    from methods.backend.run_log import RunLog
+
+    check(cell)
+    prepare_work(cell)
+    trainer = build_trainer(cell)
+    report = trainer.worker.report()
+    progress = Progress(cell, trainer.global_steps, index, of)
+    trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
+    trainer.on_checkpoint = lambda step, folder: export(cell, step, folder / f"global_step_{step}")
+    try:
+        trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
+    finally:
+        if getattr(trainer, "logger", None) is not None:
+            trainer.logger.finish()
+    publish(cell, report)
+
+
+class Progress:
+    """One line per step: which cell, step, reward, validation accuracy, time left."""
+
+    def __init__(self, cell: Cell, first_step: int, index: int, of: int) -> None:
+        self.prefix = f"[train {index}/{of}] {cell.panel_name} {cell.label} seed {cell.seed}"
+        self.steps, self.first, self.start = cell.panel.steps, first_step, time.perf_counter()
+        self.every = max(1, cell.panel.steps // 10)
+
+    def __call__(self, step: int, data: dict[str, float]) -> None:
+        if step % self.every and step != self.steps:
+            return
+        spent = time.perf_counter() - self.start
+        done = step - self.first
+        left = f"{spent / done * (self.steps - step):.0f} s left" if done else "starting"
+        shown = [f"{name} {data[key]:.3f}" for name, key in SHOWN if key in data]
+        print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}  {left}", flush=True)
+
+
+SHOWN = (("reward", "reward/mean"), ("accuracy", "val/accuracy"))
+
+
+def prepare_work(cell: Cell) -> None:
+    """Set up the work directory; one of another configuration is moved aside, never resumed from."""
+    work = cell.work_dir
+    settings = {k: v for k, v in cell.dump().items() if k not in ("output", "work")}
+    record = work / "cell.json"
+    if record.exists() and json.loads(record.read_text()) != json.loads(json.dumps(settings)):
+        aside = work.with_name(work.name + ".superseded")
+        shutil.rmtree(aside, ignore_errors=True)
+        work.rename(aside)
+        print(f"[train] settings changed since the interrupted run; its files are in {aside}", flush=True)
+    work.mkdir(parents=True, exist_ok=True)
+    write_json(record, settings)
+
+
+def export(cell: Cell, step: int, checkpoint: Path) -> None:
+    """Keep the Hugging Face part of a checkpoint that is to be scored."""
+    if step != cell.panel.steps and not (cell.panel.export_every and step % cell.panel.export_every == 0):
+        return
+    target = cell.work_dir / "checkpoints" / f"step_{step}"
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    shutil.copytree(checkpoint / "actor" / "huggingface", partial)
+    # verl writes float32 tensors beside a config that says bfloat16; readers would round the weights.
+    config = json.loads((partial / "config.json").read_text())
+    config.pop("torch_dtype", None)
+    write_json(partial / "config.json", {**config, "dtype": "float32"})
+    shutil.rmtree(target, ignore_errors=True)
+    partial.rename(target)
+
+
+def publish(cell: Cell, report: dict[str, Any]) -> None:
+    """Move the finished run's files to `output`; the manifest comes last, so its presence means completeness."""
+    output = Path(cell.output)
+    output.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "cell": {k: v for k, v in cell.dump().items() if k not in ("output", "work")},
+        "panel": cell.dump()["panel"],
+        "worker": report,
+        "verl_overrides": verl_overrides(cell),
+        "versions": versions.installed(),
+    }
+    shutil.rmtree(output / "checkpoints", ignore_errors=True)
+    (cell.work_dir / "checkpoints").rename(output / "checkpoints")
+    for name in ("metrics.jsonl", "timing.jsonl"):
+        (cell.work_dir / name).replace(output / name)
+    write_json(output / "manifest.json", manifest)
+    shutil.rmtree(cell.work_dir)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Atomically, with sorted keys."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
+    temporary.replace(path)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m methods.backend.launch", description=__doc__)
+    parser.add_argument("cell", type=Path, help="JSON file of one cell")
+    parser.add_argument("--index", type=int, default=1, help="number of this cell in the grid, for the progress line")
+    parser.add_argument("--of", type=int, default=1, help="number of cells in the grid")
+    parser.add_argument("--print-overrides", action="store_true", help="print verl's Hydra overrides and stop")
+    args = parser.parse_args(arguments)
+    for problem in versions.outside_tested_range():
+        print(f"warning: {problem}", file=sys.stderr)
+    try:
+        cell = Cell.load(args.cell)
+        if args.print_overrides:
+            print("\n".join(verl_overrides(cell)))
+            return 0
+        train(cell, args.index, args.of)
+    except CellError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""Each catalogue method as a registered verl policy loss, with typed options that Hydra reaches.
+
+    actor_rollout_ref.actor.policy_loss._target_=methods.backend.policy_loss.TetherPolicyLossConfig
+    actor_rollout_ref.actor.policy_loss.loss_mode=drpo
+    +actor_rollout_ref.actor.policy_loss.options.delta=0.15
+
+In a user's own verl run the losses that need only sampled log-probs work by their name alone (paper defaults apply
+when the stock config is used); top-K methods need the worker of this package, which carries the support.
+"""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+from verl.workers.config import PolicyLossConfig
+
+from methods import registry
+from methods.backend.token_metrics import TokenMetrics
+from methods.registry import Method, Needs
+from methods.signals import Signals, Support, sanitise
+
+PREFIX = "tether_"
+
+
+@dataclass
+class TetherPolicyLossConfig(PolicyLossConfig):
+    """verl's policy-loss options plus the method's own (`options`) and the radius of the diagnostics."""
+
+    options: dict[str, Any] = field(default_factory=dict)
+    diagnostic_radius: float = 0.15
+
+    def __post_init__(self) -> None:
+        method_of(self.loss_mode).configure(self.options)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What the worker adds to verl's arguments for one micro-batch (all [B, T] or [B, T, S])."""
+
+    support: Support | None = None
+    sum_pi_squared: Tensor | None = None
+    entropy: Tensor | None = None
+    vocab_size: int | None = None
+    metrics: TokenMetrics | None = None
+
+
+_CARRIED: contextvars.ContextVar[Carried | None] = contextvars.ContextVar("tether_carried", default=None)
+
+
+@contextmanager
+def carrying(carried: Carried) -> Iterator[None]:
+    """Make `carried` visible to the registered losses: verl's loss signature has no room for it."""
+    token = _CARRIED.set(carried)
+    try:
+        yield
+    finally:
+        _CARRIED.reset(token)
+
+
+def loss_name(method: str) -> str:
+    """Name of a method in verl's registry: prefixed where verl already has a loss of that name."""
+    taken = POLICY_LOSS_REGISTRY.get(method)
+    return method if taken is None or getattr(taken, "tether_method", None) == method else PREFIX + method
+
+
+def method_of(name: str) -> Method:
+    """The catalogue method behind a verl loss name. Raises UnknownMethodError."""
+    return registry.get(name.removeprefix(PREFIX))
+
+
+def register_all() -> None:
+    """Register every catalogue method with verl; a second call changes nothing."""
+    for name in registry.names():
+        target = loss_name(name)
+        if target not in POLICY_LOSS_REGISTRY:
+            register_policy_loss(target)(_policy_loss(registry.get(name)))
+
+
+def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
+    def compute(
+        old_log_prob: Tensor,
+        log_prob: Tensor,
+        advantages: Tensor,
+        response_mask: Tensor,
+        loss_agg_mode: str = "token-mean",
+        config: Any = None,
+        rollout_is_weights: Tensor | None = None,
+    ) -> tuple[Tensor, dict[str, Any]]:
+        if rollout_is_weights is not None:
+            raise ValueError(
+                f"{method.name} takes the ratio against the rollout policy: set "
+                "algorithm.rollout_correction.bypass_mode=True and no rollout_is"
+            )
+        carried = _CARRIED.get() or Carried()
+        if Needs.TOP_K in method.needs and carried.support is None:
+            raise ValueError(
+                f"{method.name} needs the rollout's top-K log-probs: set actor_rollout_ref.rollout.custom.top_k >= 1 "
+                "and train with the tether worker"
+            )
+        settings = getattr(config, "policy_loss", None)
+        options = method.configure(getattr(settings, "options", None))
+        mask = response_mask.bool()
+        signals = sanitise(
+            Signals(
+                logp_pi=log_prob,
+                logp_mu=old_log_prob,
+                advantages=advantages,
+                response_mask=mask,
+                support=carried.support,
+                sum_pi_squared=carried.sum_pi_squared,
+                entropy=carried.entropy,
+                vocab_size=carried.vocab_size,
+            )
+        )
+        coefficient = torch.where(mask, method.coefficient(signals, options), 0.0)
+        if carried.metrics is not None:
+            carried.metrics.observe(signals, coefficient)
+        # Select before any reduction: verl's sequence modes multiply by the mask, and 0 * NaN is NaN.
+        losses = torch.where(mask, -coefficient * torch.where(mask, log_prob, 0.0), 0.0)
+        info = getattr(config, "global_batch_info", None) or {}
+        loss = agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=loss_agg_mode, **info)
+        return loss, {} if carried.metrics is not None else _plain_metrics(signals, coefficient)
+
+    compute.__name__ = compute.__qualname__ = f"{method.name}_policy_loss"
+    compute.tether_method = method.name  # type: ignore[attr-defined]
+    return compute
+
+
+def _plain_metrics(signals: Signals, coefficient: Tensor) -> dict[str, float]:
+    """For runs without our worker, which average these over micro-batches without weights."""
+    metrics = TokenMetrics()
+    metrics.observe(signals, coefficient)
+    return {f"actor/{name}": value for name, value in metrics.summary().items()}

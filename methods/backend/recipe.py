@@ -1,0 +1,272 @@
+"""One cell of the grid, checked, and its translation into the configuration that verl.trainer.main_ppo takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from methods import registry
+
+PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+class CellError(ValueError):
+    """A setting of a cell is unknown, missing or outside its range; the message names field, value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Training settings that all methods of a panel share.
+
+    lr: learning rate. prompts: per step; group: responses per prompt; mini_batches: optimiser steps per training step.
+    lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
+    train_precision, rollout_precision: fp32 or bf16 (master weights are always fp32). micro_batch: responses per
+    forward pass (default: a whole mini-batch). validate_every, save_every, export_every: in steps (0: only at the end);
+    exported checkpoints are kept and scored, the others serve an interrupted run.
+    """
+
+    lr: float
+    prompts: int
+    group: int
+    mini_batches: int
+    steps: int
+    prompt_length: int
+    response_length: int
+    lag: int = 0
+    top_k: int = 20
+    temperature: float = 1.0
+    train_precision: str = "fp32"
+    rollout_precision: str = "bf16"
+    micro_batch: int | None = None
+    validate_every: int = 0
+    validate_samples: int = 1
+    save_every: int = 0
+    export_every: int = 0
+    clip_grad: float = 1.0
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    loss_aggregation: str = "seq-mean-token-sum-norm"
+    advantage_std: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples"):
+            _integer(name, getattr(self, name), low=1)
+        for name in ("lag", "top_k", "validate_every", "save_every", "export_every", "warmup_steps"):
+            _integer(name, getattr(self, name), low=0)
+        for name in ("lr", "clip_grad", "temperature"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+                raise CellError(f"panel.{name} = {value!r}: allowed is a number > 0")
+        for name in ("train_precision", "rollout_precision"):
+            if getattr(self, name) not in PRECISIONS:
+                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(PRECISIONS)}")
+        if self.export_every and (not self.save_every or self.export_every % self.save_every):
+            raise CellError(
+                f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
+                f"{self.save_every}, which must then be > 0"
+            )
+        if self.prompts % self.mini_batches:
+            raise CellError(
+                f"panel.mini_batches = {self.mini_batches}: allowed is a divisor of panel.prompts = {self.prompts}"
+            )
+        if self.mini_batch_rows % self.micro_batch_rows:
+            raise CellError(
+                f"panel.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
+                f"{self.mini_batch_rows} responses"
+            )
+
+    @property
+    def mini_batch_rows(self) -> int:
+        """Responses per optimiser step."""
+        return self.prompts // self.mini_batches * self.group
+
+    @property
+    def micro_batch_rows(self) -> int:
+        """Responses per forward pass."""
+        return self.micro_batch or self.mini_batch_rows
+
+
+@dataclass(frozen=True)
+class RewardFunction:
+    """A user's reward: `name` in the Python file `path`, with verl's compute_score signature."""
+
+    path: str
+    name: str = "compute_score"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One training: a panel, a method with options, a seed, and the files it reads and writes.
+
+    model: Hugging Face directory; train_files, val_files: parquet in verl's layout; output: run directory.
+    work: directory of the running training, from which an interrupted one resumes (default: output + ".work").
+    label: the method's name in tables and figures (it may differ from `method` where one method runs twice).
+    overrides: further Hydra overrides of verl's configuration, in its grammar; they win.
+    """
+
+    label: str
+    method: str
+    seed: int
+    panel: Panel
+    model: str
+    train_files: list[str]
+    val_files: list[str]
+    output: str
+    reward_function: RewardFunction
+    work: str = ""
+    options: dict[str, Any] = field(default_factory=dict)
+    panel_name: str = "default"
+    overrides: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        _integer("seed", self.seed, low=0)
+        try:
+            registry.get(self.method).configure(self.options)
+        except (registry.UnknownMethodError, ValueError) as error:
+            raise CellError(str(error)) from None
+
+    @property
+    def work_dir(self) -> Path:
+        """Where the running training lives; absolute, since verl joins relative paths with its own ideas."""
+        return Path(self.work or f"{self.output}.work").absolute()
+
+    @classmethod
+    def load(cls, path: Path) -> Cell:
+        """Read a cell from JSON. Raises CellError naming file and field."""
+        try:
+            return cls.build(json.loads(path.read_text()))
+        except FileNotFoundError:
+            raise CellError(f"{path}: no such file") from None
+        except (json.JSONDecodeError, CellError) as error:
+            raise CellError(f"{path}: {error}") from None
+
+    @classmethod
+    def build(cls, raw: Mapping[str, Any]) -> Cell:
+        """From plain values. Raises CellError."""
+        values = dict(raw)
+        values["panel"] = _build("panel", Panel, values.get("panel", {}))
+        values["reward_function"] = _build("reward_function", RewardFunction, values.get("reward_function", {}))
+        return _build("cell", cls, values)
+
+    def dump(self) -> dict[str, Any]:
+        """Plain values, the inverse of `build`."""
+        return asdict(self)
+
+
+def _build(where: str, kind: type, values: Mapping[str, Any]) -> Any:
+    known = {f.name: f for f in fields(kind)}
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        raise CellError(f"{where}.{unknown[0]}: unknown key; allowed are {', '.join(sorted(known))}")
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise CellError(f"{where}: {str(error).removeprefix(kind.__name__ + '.__init__() ')}") from None
+
+
+def _integer(name: str, value: Any, low: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise CellError(f"{name} = {value!r}: allowed is an integer >= {low}")
+
+
+def verl_overrides(cell: Cell) -> list[str]:
+    """Hydra overrides of verl's `ppo_trainer` config for this cell; `cell.overrides` come last and win."""
+    from methods.backend.policy_loss import loss_name
+
+    panel, actor, rollout = cell.panel, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    settings: dict[str, Any] = {
+        "data.train_files": cell.train_files,
+        "data.val_files": cell.val_files,
+        "data.train_batch_size": panel.prompts,
+        "data.max_prompt_length": panel.prompt_length,
+        "data.max_response_length": panel.response_length,
+        "data.filter_overlong_prompts": False,
+        "data.dataloader_num_workers": 0,
+        "data.validation_shuffle": False,
+        "data.seed": cell.seed,
+        "reward.num_workers": 1,
+        "reward.custom_reward_function.path": cell.reward_function.path,
+        "reward.custom_reward_function.name": cell.reward_function.name,
+        "algorithm.adv_estimator": "grpo",
+        "algorithm.norm_adv_by_std_in_grpo": panel.advantage_std,
+        # The ratio is against the rollout policy: old_log_probs are the rollout's own.
+        "algorithm.rollout_correction.bypass_mode": True,
+        "actor_rollout_ref.model.path": cell.model,
+        "actor_rollout_ref.model.use_remove_padding": False,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": False,
+        "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
+        f"{actor}.strategy": "fsdp2",
+        f"{actor}.use_torch_compile": False,
+        f"{actor}.fsdp_config.use_torch_compile": False,
+        f"{actor}.fsdp_config.model_dtype": "fp32",
+        f"+{actor}.fsdp_config.mixed_precision.param_dtype": panel.train_precision,
+        f"+{actor}.fsdp_config.mixed_precision.reduce_dtype": "fp32",
+        f"+{actor}.fsdp_config.mixed_precision.buffer_dtype": "fp32",
+        f"{actor}.ppo_mini_batch_size": panel.prompts // panel.mini_batches,
+        f"{actor}.ppo_micro_batch_size_per_gpu": panel.micro_batch_rows,
+        f"{actor}.ppo_epochs": 1,
+        f"{actor}.data_loader_seed": cell.seed,
+        f"{actor}.optim.lr": panel.lr,
+        f"{actor}.optim.weight_decay": panel.weight_decay,
+        f"{actor}.optim.lr_warmup_steps": panel.warmup_steps,
+        f"{actor}.optim.clip_grad": panel.clip_grad,
+        f"{actor}.loss_agg_mode": panel.loss_aggregation,
+        # The horizon of "token sum / horizon": fixed, so that a batch of short responses weighs its tokens no more.
+        f"{actor}.loss_scale_factor": panel.response_length,
+        f"{actor}.entropy_coeff": 0.0,
+        f"{actor}.use_kl_loss": False,
+        f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
+        f"{actor}.policy_loss._target_": "methods.backend.policy_loss.TetherPolicyLossConfig",
+        f"{actor}.policy_loss.loss_mode": loss_name(cell.method),
+        f"+{actor}.policy_loss.options": cell.options,
+        f"{rollout}.name": "hf",
+        f"{rollout}.n": panel.group,
+        f"{rollout}.temperature": panel.temperature,
+        f"{rollout}.dtype": PRECISIONS[panel.rollout_precision],
+        f"{rollout}.tensor_model_parallel_size": 1,
+        f"{rollout}.free_cache_engine": False,
+        f"{rollout}.calculate_log_probs": True,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": panel.micro_batch_rows,
+        f"{rollout}.agent.num_workers": 1,
+        f"+{rollout}.custom.top_k": panel.top_k,
+        f"+{rollout}.custom.lag": panel.lag,
+        f"+{rollout}.custom.seed": cell.seed,
+        f"{rollout}.val_kwargs.n": panel.validate_samples,
+        f"{rollout}.val_kwargs.do_sample": True,
+        f"{rollout}.val_kwargs.temperature": panel.temperature,
+        "trainer.device": "cpu",
+        "trainer.n_gpus_per_node": 1,
+        "trainer.nnodes": 1,
+        "trainer.total_training_steps": panel.steps,
+        # verl stops at whichever comes first; the number of steps is what a panel fixes.
+        "trainer.total_epochs": panel.steps,
+        "trainer.val_before_train": True,
+        "trainer.test_freq": panel.validate_every or panel.steps,
+        "trainer.save_freq": panel.save_every or panel.steps,
+        "trainer.max_actor_ckpt_to_keep": 1,
+        "trainer.default_local_dir": str(cell.work_dir / "verl"),
+        "trainer.project_name": "tether",
+        "trainer.experiment_name": f"{cell.panel_name}-{cell.label}-{cell.seed}",
+        "trainer.logger": [],
+        "trainer.v1.trainer_mode": "tether_inprocess",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
+    }
+    return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(cell.overrides)
+
+
+def _hydra(value: Any) -> str:
+    """A value in Hydra's override grammar; strings are quoted, so that blanks and commas in paths are safe."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_hydra(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_hydra, value)) + "]"
+    return repr(value)

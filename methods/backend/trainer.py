@@ -1,0 +1,115 @@
+"""verl's PPO trainer in one process: its own loop, data, advantages and checkpoints; no Ray actors, no servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from omegaconf import open_dict
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+from verl.single_controller.ray import ResourcePoolManager
+from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
+from verl.utils import tensordict_utils as tu
+
+from methods.backend.local_queue import LocalQueue
+from methods.backend.run_log import RunLog
+from methods.backend.worker import TetherWorker
+
+NAME = "tether_inprocess"
+
+
+class LocalWorkerGroup:
+    """The worker-group surface that the trainer uses, over one worker object in this process."""
+
+    world_size = 1
+
+    def __init__(self, worker: TetherWorker, queue: LocalQueue) -> None:
+        self.worker, self.queue = worker, queue
+        self._dispatch_info = {"actor": [0]}
+
+    def update_actor(self, batch: KVBatchMeta) -> dict[str, Any]:
+        """One training step; returns {"metrics": ...}."""
+        return {"metrics": tu.get(self.worker.update_actor(self._tensors(batch)), "metrics")}
+
+    def compute_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        """Log-probs of the current weights, written back to the queue."""
+        out = self.worker.compute_log_prob(self._tensors(batch))
+        self.queue.kv_batch_put(batch.keys, batch.partition_id, out.select("log_probs", "entropy", strict=False))
+        return batch
+
+    def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self.worker.save_checkpoint(*args, **kwargs)
+
+    def load_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        self.worker.load_checkpoint(*args, **kwargs)
+
+    def update_weights(self, global_steps: int | None = None) -> None:
+        """Weight sync from trainer to rollout."""
+        asyncio.run(self.worker.update_weights(global_steps=global_steps, mode="naive"))
+
+    def _tensors(self, batch: KVBatchMeta) -> TensorDict:
+        """Tensor columns only: the others are not read by the engine and cost most of a toy step to move."""
+        fields = self.queue.tensor_fields(batch.keys, batch.partition_id)
+        data = self.queue.kv_batch_get(batch.keys, batch.partition_id, fields)
+        for name, value in batch.extra_info.items():
+            tu.assign_non_tensor_data(data, name, value)
+        return data
+
+
+@register_trainer(NAME)
+class InProcessTrainer(PPOTrainerSync):
+    """`trainer.v1.trainer_mode=tether_inprocess`; run by `methods.backend.launch`, single rank."""
+
+    def __init__(self, config: Any) -> None:
+        with open_dict(config):
+            # The base class switches on asynchronous branches for every mode but the string "sync".
+            config.trainer.v1.trainer_mode = "sync"
+        super().__init__(config)
+        self.queue = LocalQueue()
+        self.queue.install()
+        self.run_log: RunLog | None = None
+        self.on_checkpoint: Callable[[int, Path], None] | None = None
+
+    def _setup(self) -> None:
+        """verl's set-up (trainer_base.py:226) with one worker object in place of Ray's worker groups and servers."""
+        self._init_tokenizer()
+        self._init_dataloader()
+        self._init_dump_executor()
+        os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", RAY_LOCAL_WORLD_SIZE="1")
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        os.environ.setdefault("MASTER_PORT", "0")  # read by verl's Worker, used by nobody: see engine.init_process_group
+        self.resource_pool_manager = ResourcePoolManager({"global_pool": [1]}, {})
+        self.ref_in_actor = False
+        role = "actor_rollout_ref" if self.use_reference_policy else "actor_rollout"
+        self.worker = TetherWorker(config=self.config.actor_rollout_ref, role=role)
+        self.actor_rollout_wg = self.ref_policy_wg = LocalWorkerGroup(self.worker, self.queue)
+        self.worker.init_model()
+        self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+        self.distillation_config = self.teacher_model_manager = self.llm_server_manager = None
+        self.checkpoint_manager = SimpleNamespace(
+            update_weights=self.actor_rollout_wg.update_weights, sleep_replicas=lambda: None
+        )
+        self._load_checkpoint()
+
+    def _save_checkpoint(self) -> None:
+        super()._save_checkpoint()
+        if self.on_checkpoint is not None:
+            self.on_checkpoint(self.global_steps, Path(self.config.trainer.default_local_dir))
+
+    def _validate(self) -> dict[str, float]:
+        metrics = super()._validate()
+        if self.run_log is not None and self.global_steps == self.run_log.first_step:
+            self.run_log.write(self.global_steps, metrics)
+        return metrics
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        if self.run_log is not None:
+            self.run_log.write(global_steps, metrics)

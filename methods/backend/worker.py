@@ -1,0 +1,170 @@
+"""verl's training worker with our loss installed: it carries the support from rollout to loss and counts what happens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.utils import tensordict_utils as tu
+from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.utils.losses import ppo_loss
+
+from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
+from methods.backend.engine import init_process_group
+from methods.backend.policy_loss import Carried, carrying, loss_name, method_of
+from methods.backend.token_metrics import TokenMetrics
+from methods.signals import Support
+from methods.support import distinct
+from methods.vocabulary import policy_statistics
+
+RING_FILE = "tether_rollout_ring_rank_{rank}.pt"
+
+
+class SupportLoss:
+    """The loss function installed in verl's engine, with the contract of its distillation losses.
+
+    The engine calls it twice per micro-batch: as a logits processor (`student_logits`), where log-probs of pi at the
+    rollout's ids are taken, then as the loss, where verl's own `ppo_loss` runs with them at hand.
+    """
+
+    def __init__(self, config: Any, vocab_size: int) -> None:
+        self.config = config
+        self.vocab_size = vocab_size
+        self.metrics = TokenMetrics()
+        self._pending: tuple[Any, Carried] | None = None
+
+    def __call__(
+        self,
+        model_output: Any = None,
+        data: TensorDict | None = None,
+        dp_group: Any = None,
+        student_logits: Tensor | None = None,
+        **_: Any,
+    ) -> Any:
+        if student_logits is not None:
+            self._pending = (data, self._carry(student_logits.squeeze(0), data))
+            return {}
+        carried = Carried(vocab_size=self.vocab_size, metrics=self.metrics)
+        if self._pending is not None:
+            seen, carried = self._pending
+            self._pending = None
+            if seen is not data:
+                raise RuntimeError("the engine asked for the loss of another micro-batch than it showed logits of")
+        with carrying(carried):
+            return ppo_loss(self.config, model_output, data, dp_group)
+
+    def _carry(self, logits: Tensor, data: Any) -> Carried:
+        """logits: [total tokens, V], packed; the row before a response token predicts it."""
+        ids, logp_mu = data[SUPPORT_IDS], data[SUPPORT_LOGP]
+        responses, ends = ids.offsets().diff(), data["input_ids"].offsets()[1:]
+        # Row of the j-th response token of a sequence that ends at `end`: end - 1 - (responses - j).
+        starts = (ends - 1 - responses).repeat_interleave(responses)
+        offsets = torch.arange(ids.values().shape[0], device=ids.device) - ids.offsets()[:-1].repeat_interleave(responses)
+        statistics = policy_statistics(logits.detach()[starts + offsets], ids.values())
+        padded = _Padder(responses)
+        support_ids = padded(ids.values())
+        return Carried(
+            support=Support(
+                ids=support_ids,
+                logp_mu=padded(logp_mu.values()),
+                logp_pi=padded(statistics.logp),
+                valid=distinct(support_ids) & padded(torch.ones_like(ids.values(), dtype=torch.bool)),
+            ),
+            sum_pi_squared=padded(statistics.sum_pi_squared),
+            entropy=padded(statistics.entropy),
+            vocab_size=self.vocab_size,
+            metrics=self.metrics,
+        )
+
+
+class _Padder:
+    """Packed response tokens [n, ...] to right-padded [B, T, ...] (zeros in the padding)."""
+
+    def __init__(self, lengths: Tensor) -> None:
+        self.mask = torch.arange(int(lengths.max()), device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        out = values.new_zeros(*self.mask.shape, *values.shape[1:])
+        out[self.mask] = values
+        return out
+
+
+class TetherWorker(ActorRolloutRefWorker):
+    """Adds to verl's worker: the loss above, token-weighted metrics, and the weight ring in its checkpoints."""
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def init_model(self) -> None:
+        """Build engine and rollout, then install our loss. Raises where a method's needs are not met."""
+        init_process_group()
+        super().init_model()
+        if "actor" not in self.role:
+            return
+        config = self.loss_fn.keywords["config"]
+        if config.engine.ulysses_sequence_parallel_size > 1:
+            raise NotImplementedError("ulysses_sequence_parallel_size > 1: support rows are not gathered across shards")
+        tokenizer = config.model_config.tokenizer
+        self.support_loss = SupportLoss(config, vocab_size=len(tokenizer))
+        self.support_loss.metrics.radius = getattr(config.policy_loss, "diagnostic_radius", 0.15)
+        self.actor.set_loss_fn(self.support_loss)
+
+    @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
+    def update_actor(self, data: TensorDict) -> TensorDict:
+        """All mini-batches of one training step; the returned metrics are sums over all tokens of the step."""
+        if SUPPORT_IDS in data.keys():
+            # The flag makes the engine call the loss as a logits processor (fsdp/transformer_impl.py, prepare_model_outputs).
+            tu.assign_non_tensor(data, distillation_use_topk=True)
+        radius = self.support_loss.metrics.radius
+        self.support_loss.metrics = TokenMetrics(radius=radius)
+        rows, mini_batch, epochs = data.shape[0], tu.get(data, "mini_batch_size"), tu.get(data, "epochs")
+        steps_before = self.actor.engine.optimizer_steps
+        output = self.actor.train_mini_batch(data=data)
+        steps = self.actor.engine.optimizer_steps - steps_before
+        expected = rows * torch.distributed.get_world_size() // mini_batch * epochs
+        if steps != expected:
+            raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
+        metrics: dict[str, Any] = tu.get(output, "metrics")
+        for name, value in {**self.support_loss.metrics.summary(), "updates/optimizer_steps": steps}.items():
+            # One number per step: verl's reduction of a single value is the value, whatever the name contains.
+            metrics[name] = [value]
+        return output.cpu()
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def save_checkpoint(
+        self, local_path: str, hdfs_path: str | None = None, global_step: int = 0, max_ckpt_to_keep: int | None = None
+    ) -> None:
+        """verl's checkpoint, and beside it the ring of past rollout weights."""
+        super().save_checkpoint(local_path, hdfs_path, global_step, max_ckpt_to_keep)
+        torch.save(self.rollout.ring.state_dict(), os.path.join(local_path, RING_FILE.format(rank=self.rank)))
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def load_checkpoint(self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False) -> None:
+        """Restore both. Raises FileNotFoundError when the checkpoint has no ring."""
+        ring = torch.load(os.path.join(local_path, RING_FILE.format(rank=self.rank)), weights_only=True)
+        super().load_checkpoint(local_path, hdfs_path, del_local_after_load)
+        self.rollout.ring.load_state_dict(ring)
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def report(self) -> Mapping[str, Any]:
+        """What this worker really runs: names as seen here, not as requested."""
+        settings = self.support_loss.config.policy_loss
+        loss_fn = get_policy_loss_fn(settings.loss_mode)
+        method = method_of(settings.loss_mode)
+        return {
+            "loss_mode": settings.loss_mode,
+            "loss_function": f"{loss_fn.__module__}.{loss_fn.__qualname__}",
+            "loss_is_ours": loss_name(method.name) == settings.loss_mode and hasattr(loss_fn, "tether_method"),
+            "method": method.name,
+            "options": vars(method.configure(getattr(settings, "options", None))),
+            "engine": f"{type(self.actor.engine).__module__}.{type(self.actor.engine).__qualname__}",
+            "rollout": f"{type(self.rollout).__module__}.{type(self.rollout).__qualname__}",
+            "rollout_dtype": str(self.rollout.dtype),
+            "top_k": self.rollout.top_k,
+            "lag": self.rollout.ring.lag,
+            "threads": torch.get_num_threads(),
+        }

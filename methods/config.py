@@ -1,0 +1,61 @@
+"""Typed method options: frozen dataclasses with the papers' defaults that refuse nonsense."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+Radius = float | tuple[float, float]
+
+
+class MethodConfigError(ValueError):
+    """An option of a method is unknown or outside its range; the message names field, value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """Base of all method options: no options."""
+
+    @classmethod
+    def build(cls, method: str, options: Mapping[str, Any]) -> MethodConfig:
+        """Options from plain values (YAML, Hydra). Raises MethodConfigError naming method and field."""
+        known = {field.name for field in fields(cls)}
+        for name in options:
+            if name not in known:
+                allowed = ", ".join(sorted(known)) or "none"
+                raise MethodConfigError(f"method {method}: unknown option {name!r}; its options are: {allowed}")
+        plain = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in options.items()}
+        try:
+            return cls(**plain)
+        except MethodConfigError as error:
+            raise MethodConfigError(f"method {method}: {error}") from None
+
+
+def sides(radius: Radius) -> tuple[float, float]:
+    """(low, high) of a radius that may be one number for both signs of the advantage."""
+    return radius if isinstance(radius, tuple) else (radius, radius)
+
+
+def check_radius(name: str, radius: Any) -> None:
+    """A trust radius: a number > 0, or a pair (low, high) of such."""
+    pair = radius if isinstance(radius, tuple) else (radius, radius)
+    if len(pair) != 2 or not all(_is_number(x) and x > 0 for x in pair):
+        raise MethodConfigError(f"{name} = {radius!r}: allowed is a finite number > 0, or a pair (low, high) of such")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """A finite number > 0."""
+    if not (_is_number(value) and value > 0):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number > 0")
+
+
+def check_cap(name: str, value: Any) -> None:
+    """A cap on the importance ratio: a number >= 1, or null for none."""
+    if value is not None and not (_is_number(value) and value >= 1):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number >= 1, or null for no cap")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

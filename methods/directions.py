@@ -1,0 +1,103 @@
+"""Direction criteria: would a step on the sampled token (for A > 0) push pi farther from mu?
+
+Shapes: B sequences, T response tokens, S support slots, V vocabulary. All return [...] real numbers d of which only
+the sign matters; an update moves outward where A * d > 0.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from methods.measures import Measure
+from methods.signals import Signals, Support, log_ratio
+from methods.support import Masses, masses
+
+TailRule = Literal["none", "aggregated", "uniform", "collision"]
+TAIL_RULES: tuple[TailRule, ...] = ("none", "aggregated", "uniform", "collision")
+
+
+def ratio_direction(signals: Signals) -> Tensor:
+    """The direction PPO and DPPO read off the sampled token: sign(r - 1), as log r. [B, T]."""
+    return log_ratio(signals.logp_pi, signals.logp_mu)
+
+
+def full_direction(measure: Measure, mu: Tensor, pi: Tensor, sampled: Tensor) -> Tensor:
+    """Change of D per unit step along e_k - pi in the logits, over the whole vocabulary.
+
+    mu, pi: [..., V] probabilities; sampled: [...] int. Returns h_k - sum_i pi_i h_i ([N]; for the
+    forward KL this is Eq. 7 of arXiv 2607.10848: (pi_k - mu_k) + sum_i pi_i (mu_i - pi_i) [S]).
+    """
+    gradient = measure.logit_gradient(mu, pi)
+    local = gradient.gather(-1, sampled.unsqueeze(-1)).squeeze(-1)
+    return local - (pi * gradient).sum(-1)
+
+
+def tail_rate(rule: TailRule, cells: Masses, sum_pi_squared: Tensor | None) -> Tensor:
+    """Share c2 / pi_T of the tail's logit gradient that the softmax couples in, [...] [N].
+
+    c2 is the collision mass of pi in the tail. aggregated: pi_T^2, one merged logit (Eq. 10 [S]); uniform:
+    pi_T^2 / (n - m), an even tail (Eq. 11 [S]); collision: measured, sum pi^2 minus the retained part [N]; none: 0.
+    Raises ValueError where a rule needs what the signals lack.
+    """
+    if rule == "none":
+        return torch.zeros_like(cells.pi_tail)
+    if rule == "aggregated":
+        return cells.pi_tail
+    if rule == "uniform":
+        if cells.unseen is None:
+            raise ValueError("tail rule 'uniform' needs signals.vocab_size, the number of real token ids")
+        return cells.pi_tail / cells.unseen
+    if rule == "collision":
+        if sum_pi_squared is None:
+            raise ValueError("tail rule 'collision' needs signals.sum_pi_squared over the whole vocabulary")
+        collision = sum_pi_squared - cells.pi.square().sum(-1)
+        # Between the even and the one-token tail by definition; rounding of two nearly equal sums may leave it.
+        collision = torch.minimum(collision.clamp(min=0.0), cells.pi_tail.square())
+        empty = cells.pi_tail <= 0
+        return torch.where(empty, torch.zeros_like(collision), collision / torch.where(empty, 1.0, cells.pi_tail))
+    raise ValueError(f"tail rule = {rule!r}: allowed are {', '.join(TAIL_RULES)}")
+
+
+def reduced_direction(
+    measure: Measure, cells: Masses, sampled_slot: Tensor, rule: TailRule, sum_pi_squared: Tensor | None = None
+) -> Tensor:
+    """Change of the reduced divergence (support plus one tail cell) per unit step along e_k - pi, [...].
+
+    cells: masses on the support; sampled_slot: [...] int, the slot that holds the sampled token.
+    h_k - sum_S pi_i h_i - (c2 / pi_T) h_T; Eqs. 10 and 11 of arXiv 2607.10848 for the forward KL [S], all measures [N].
+    """
+    mu = torch.cat([cells.mu, cells.mu_tail.unsqueeze(-1)], -1)
+    pi = torch.cat([cells.pi, cells.pi_tail.unsqueeze(-1)], -1)
+    gradient = measure.logit_gradient(mu, pi)
+    local = gradient.gather(-1, sampled_slot.unsqueeze(-1)).squeeze(-1)
+    retained = (cells.pi * gradient[..., :-1]).sum(-1)
+    return local - retained - tail_rate(rule, cells, sum_pi_squared) * gradient[..., -1]
+
+
+def sampled_slot(support: Support) -> Tensor:
+    """[...] int: the slot of the sampled token: the valid one among those that hold the last slot's id."""
+    holds = (support.ids == support.ids[..., -1:]) & support.valid
+    return holds.to(torch.int8).argmax(-1)
+
+
+def predictive_direction(signals: Signals, measure: Measure, rule: TailRule) -> Tensor:
+    """Predicted change of the reduced divergence for each sampled token, [B, T].
+
+    Raises ValueError where the signals carry no support.
+    """
+    support = require_support(signals)
+    cells = masses(support, signals.vocab_size)
+    return reduced_direction(measure, cells, sampled_slot(support), rule, signals.sum_pi_squared)
+
+
+def require_support(signals: Signals) -> Support:
+    """The support, or a ValueError that names the setting to switch on."""
+    if signals.support is None:
+        raise ValueError(
+            "signals.support is missing: this method needs the rollout's top-K log-probs "
+            "(actor_rollout_ref.rollout.custom.top_k >= 1 with the tether worker)"
+        )
+    return signals.support

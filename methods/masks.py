@@ -1,0 +1,59 @@
+"""A mask method is a proximity measure, a direction criterion and a radius; this file joins the three.
+
+Shapes: B sequences, T response tokens. Source: Eq. 12 of the DPPO paper and Eq. 13 of arXiv 2607.10848.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from methods.config import MethodConfig, Radius, check_cap, check_radius, sides
+from methods.directions import require_support
+from methods.measures import Measure, reduced_value
+from methods.signals import Signals
+from methods.support import masses
+
+
+@dataclass(frozen=True)
+class MaskConfig(MethodConfig):
+    """delta: radius in the measure's unit, a number or (low, high); ratio_cap: C of min(r, C), or None."""
+
+    delta: Radius = 0.15
+    ratio_cap: float | None = 5.0
+
+    def __post_init__(self) -> None:
+        check_radius("delta", self.delta)
+        check_cap("ratio_cap", self.ratio_cap)
+
+
+def masked_coefficient(signals: Signals, config: MaskConfig, *, proximity: Tensor, direction: Tensor) -> Tensor:
+    """g = min(r, C) A where the token is kept, else 0. proximity, direction, result: [B, T]."""
+    keep = trust_region_keep(signals.advantages, proximity, direction, config.delta)
+    return torch.where(keep, capped_ratio(signals, config.ratio_cap) * signals.advantages, 0.0)
+
+
+def trust_region_keep(advantages: Tensor, proximity: Tensor, direction: Tensor, radius: Radius) -> Tensor:
+    """True where a token keeps its gradient, bool in the broadcast shape of the inputs.
+
+    Drops only where proximity > radius and A * direction > 0, both strictly; `radius` may be (low, high), of which
+    high holds for A > 0 and low for A < 0.
+    """
+    low, high = sides(radius)
+    limit = torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low))
+    # Signs are multiplied, not values: a product of two small numbers may underflow to zero.
+    return ~((proximity > limit) & (torch.sign(advantages) * torch.sign(direction) > 0))
+
+
+def topk_proximity(signals: Signals, measure: Measure) -> Tensor:
+    """D(mu, pi) on top-K, the sampled token and one tail cell, [B, T]."""
+    cells = masses(require_support(signals), signals.vocab_size)
+    return reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)
+
+
+def capped_ratio(signals: Signals, cap: float | None) -> Tensor:
+    """min(r, C), [B, T]; C = None means no cap beyond the log-ratio limit."""
+    ratio = signals.ratio()
+    return ratio if cap is None else ratio.clamp(max=cap)

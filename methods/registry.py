@@ -1,0 +1,103 @@
+"""The catalogue's registry: one decorator line per method, and a lookup that lists what exists."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, Literal
+
+from torch import Tensor
+
+from methods.config import MethodConfig
+from methods.signals import Signals
+
+Mark = Literal["F", "S", "I", "N"]
+Coefficient = Callable[[Signals, Any], Tensor]
+
+
+class Needs(Flag):
+    """What a method must be given beyond the sampled token's log-probs and the advantage."""
+
+    SAMPLED = 0
+    TOP_K = auto()
+    SUM_PI_SQUARED = auto()
+    FULL = auto()
+    RECOMPUTED_ANCHOR = auto()
+    MINI_BATCH = auto()
+
+
+@dataclass(frozen=True)
+class Method:
+    """One policy-gradient method: `coefficient(signals, config)` is g of gradient = E[sum_t g_t grad log pi].
+
+    mark tells how sure the formula is: F from the paper or its code, S from a secondary source, I inferred, N ours.
+    """
+
+    name: str
+    title: str
+    source: str
+    mark: Mark
+    coefficient: Coefficient
+    config_type: type[MethodConfig]
+    needs: Needs
+    module: str
+
+    def configure(self, options: Mapping[str, Any] | None = None) -> MethodConfig:
+        """Typed options. Raises MethodConfigError."""
+        return self.config_type.build(self.name, options or {})
+
+
+class UnknownMethodError(KeyError):
+    """No method of that name; the message lists the known ones."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def register(
+    name: str,
+    *,
+    title: str,
+    source: str,
+    mark: Mark,
+    config: type[MethodConfig] = MethodConfig,
+    needs: Needs = Needs.SAMPLED,
+) -> Callable[[Coefficient], Coefficient]:
+    """Decorator that adds a coefficient function to the catalogue. Raises ValueError for a name taken elsewhere."""
+
+    def decorate(coefficient: Coefficient) -> Coefficient:
+        taken = _METHODS.get(name)
+        if taken is not None and taken.module != coefficient.__module__:
+            raise ValueError(f"method name {name!r} is taken by {taken.module}")
+        _METHODS[name] = Method(name, title, source, mark, coefficient, config, needs, coefficient.__module__)
+        return coefficient
+
+    return decorate
+
+
+def load_catalogue() -> None:
+    """Import every module of `methods.catalogue`, so that adding a file is enough to register a method."""
+    package = importlib.import_module("methods.catalogue")
+    for module in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"methods.catalogue.{module.name}")
+
+
+def names() -> tuple[str, ...]:
+    """All method names, sorted."""
+    load_catalogue()
+    return tuple(sorted(_METHODS))
+
+
+def get(name: str) -> Method:
+    """The method of that name. Raises UnknownMethodError listing the known names."""
+    load_catalogue()
+    try:
+        return _METHODS[name]
+    except KeyError:
+        raise UnknownMethodError(f"unknown method {name!r}; known are: {', '.join(names())}") from None

@@ -1,0 +1,71 @@
+"""The retained support of a token: a set of ids, its masses under both policies, and one tail cell.
+
+Shapes: B sequences, T response tokens, K candidates, S = K + 1 slots. A rollout engine returns the top-K log-probs
+of mu; the sampled token joins them (DPPO paper, above Eq. 15 [F]), so a row retains K or K + 1 ids.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from methods.signals import Support, probability
+
+FILLER_ID = -1
+
+
+@dataclass(frozen=True)
+class Masses:
+    """Probabilities on the support and one tail cell.
+
+    mu, pi: [..., S], zero in invalid slots. mu_tail, pi_tail: [...], clamped at zero.
+    unseen: [...], number of real ids outside the support (at least one, so that a division by it is defined),
+    or None when the vocabulary size is unknown.
+    """
+
+    mu: Tensor
+    pi: Tensor
+    mu_tail: Tensor
+    pi_tail: Tensor
+    unseen: Tensor | None
+
+
+def united(ids: Tensor, sampled: Tensor, logp_mu: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Unite candidates with the sampled token.
+
+    ids: [..., K] int, candidates of mu (an id < 0 marks a filler slot); sampled: [...] int. logp_mu: [..., K], the
+    candidates' log-probs where the engine also marks fillers by -inf; such a slot keeps no id and shadows none.
+    Returns (ids [..., K + 1], valid [..., K + 1]): fillers and repeated ids are invalid, and the last slot holds the
+    sampled token, valid only where it is not among the candidates already.
+    """
+    if logp_mu is not None:
+        ids = torch.where(logp_mu == -torch.inf, FILLER_ID, ids)
+    joined = torch.cat([ids, sampled.unsqueeze(-1)], dim=-1)
+    return joined, distinct(joined)
+
+
+def distinct(ids: Tensor) -> Tensor:
+    """[..., S] bool: True at the first occurrence of each real id (an id < 0 is a filler)."""
+    same = ids.unsqueeze(-1) == ids.unsqueeze(-2)
+    repeats_earlier = same.tril(diagonal=-1).any(-1)
+    return (ids >= 0) & ~repeats_earlier
+
+
+def masses(support: Support, vocab_size: int | None = None) -> Masses:
+    """Probabilities of both policies on the support, and their tails 1 - sum (arXiv 2607.10848, 3.3 [S])."""
+    zero = torch.zeros((), dtype=torch.float32, device=support.logp_mu.device)
+    mu = torch.where(support.valid, probability(support.logp_mu), zero)
+    pi = torch.where(support.valid, probability(support.logp_pi), zero)
+    unseen = None
+    if vocab_size is not None:
+        unseen = (vocab_size - support.valid.sum(-1)).clamp(min=1).to(mu.dtype)
+    return Masses(
+        mu=mu,
+        pi=pi,
+        # Rounding may put the retained mass above one; a negative tail would be a negative probability.
+        mu_tail=(1.0 - mu.sum(-1)).clamp(min=0.0),
+        pi_tail=(1.0 - pi.sum(-1)).clamp(min=0.0),
+        unseen=unseen,
+    )

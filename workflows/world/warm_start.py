@@ -1,0 +1,143 @@
+"""Supervised warm start: teach a small model the task until its sampled accuracy reaches a target.
+
+    python -m workflows.world.warm_start --world DIR --model JSON --training JSON --seed N --output DIR
+"""
+
+from __future__ import annotations
+
+from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import AutoTokenizer, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+
+from methods.backend.sampling import SamplingParameters, generator, sample
+from workflows.files import atomic_folder
+from workflows.world import build
+from workflows.world.sorting import SPECIALS, SortingWorld
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """hidden: width; layers; heads: query and key-value heads; head_size: 32 or more, so that vLLM can serve it too."""
+
+    hidden: int
+    layers: int
+    heads: int
+    head_size: int = 32
+
+
+@dataclass(frozen=True)
+class Training:
+    """target: sampled accuracy to stop at; batch, lr, warmup_steps, weight_decay: AdamW; check_every, max_steps."""
+
+    target: float = 0.30
+    batch: int = 256
+    lr: float = 2e-3
+    warmup_steps: int = 50
+    weight_decay: float = 0.01
+    check_every: int = 50
+    max_steps: int = 2000
+    check_prompts: int = 256
+
+
+def make_model(world: SortingWorld, size: ModelSize, seed: int) -> Qwen3ForCausalLM:
+    """A Qwen3 model with random weights from `seed`."""
+    torch.manual_seed(seed)
+    pad, bos, eos = (SPECIALS.index(name) for name in ("<pad>", "<bos>", "<eos>"))
+    config = Qwen3Config(
+        vocab_size=world.vocab_size,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.heads,
+        head_dim=size.head_size,
+        intermediate_size=4 * size.hidden,
+        max_position_embeddings=max(64, world.prompt_length + world.response_length),
+        tie_word_embeddings=True,
+        pad_token_id=pad,
+        bos_token_id=bos,
+        eos_token_id=eos,
+        attn_implementation="sdpa",
+    )
+    model = Qwen3ForCausalLM(config)
+    model.generation_config = GenerationConfig(pad_token_id=pad, bos_token_id=bos, eos_token_id=eos)
+    return model
+
+
+def encode(world: SortingWorld, numbers: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Prompt ids [N, numbers + 2] and response ids [N, numbers + 1] of problems [N, numbers]."""
+    _, bos, eos, sep, _ = range(len(SPECIALS))
+    x = torch.as_tensor(numbers) + len(SPECIALS)
+    column = torch.ones(len(x), 1, dtype=torch.int64)
+    return torch.cat([bos * column, x, sep * column], 1), torch.cat([x.sort(1).values, eos * column], 1)
+
+
+def accuracy(model: Any, world: SortingWorld, numbers: np.ndarray, seed: int) -> float:
+    """Share of exactly right samples, one per problem, temperature 1."""
+    prompts, answers = encode(world, numbers)
+    parameters = SamplingParameters(temperature=1.0, max_tokens=world.response_length)
+    out = sample(model.eval(), prompts.tolist(), parameters, {2}, 0, generator(seed, 1))
+    width = min(out.tokens.shape[1], answers.shape[1])
+    right = (out.tokens[:, :width] == answers[:, :width]).all(1) & (out.lengths == answers.shape[1])
+    return float(right.float().mean())
+
+
+def fit(world: SortingWorld, size: ModelSize, training: Training, seed: int) -> tuple[Any, dict[str, Any]]:
+    """Train until the target. Returns (model, record). Raises RuntimeError when max_steps do not suffice."""
+    model = make_model(world, size, seed)
+    random = np.random.default_rng([seed, 2])
+    held_out = world.draw(training.check_prompts, np.random.default_rng([seed, 3]))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=training.lr, weight_decay=training.weight_decay)
+    reached = 0.0
+    for step in range(1, training.max_steps + 1):
+        prompts, answers = encode(world, world.draw(training.batch, random))
+        logits = model.train()(torch.cat([prompts, answers], 1)).logits[:, prompts.shape[1] - 1 : -1]
+        loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), answers.reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = training.lr * min(1.0, step / training.warmup_steps)
+        optimizer.step()
+        if step % training.check_every == 0:
+            reached = accuracy(model, world, held_out, seed)
+            print(f"[warm start] step {step}  loss {loss.item():.3f}  accuracy {reached:.3f}", flush=True)
+            if reached >= training.target:
+                return model, {"steps": step, "accuracy": reached, "loss": loss.item()}
+    raise RuntimeError(
+        f"warm start: accuracy {reached:.3f} after training.max_steps = {training.max_steps} steps, "
+        f"training.target = {training.target}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m workflows.world.warm_start", description=__doc__)
+    parser.add_argument("--world", type=Path, required=True, help="folder made by workflows.world.build")
+    parser.add_argument("--model", required=True, help="JSON object of a ModelSize")
+    parser.add_argument("--training", default="{}", help="JSON object of a Training")
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args()
+    world = build.load(args.world)
+    size, training = ModelSize(**json.loads(args.model)), Training(**json.loads(args.training))
+    model, record = fit(world, size, training, args.seed)
+    with atomic_folder(args.output) as folder:
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(args.world / "tokenizer").save_pretrained(folder)
+        settings = {"model": asdict(size), "training": asdict(training), "seed": args.seed, **record}
+        (folder / "warm_start.json").write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -7,7 +7,7 @@ an all-masked batch gives 0/0.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
@@ -15,7 +15,7 @@ from torch import Tensor
 Mode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
-Count = int | float | Tensor
+Count: TypeAlias = int | float | Tensor
 
 
 def counts(mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -17,3 +17,10 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     yield partial
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,6 +1,6 @@
 """Train one cell in this process with verl's own trainer, and publish its results only when they are complete.
 
-    python -m methods.backend.launch CELL.json [--index I --of N] [--print-overrides]
+    python -m methods.backend.launch CELL.json [--print-overrides]
 """
 
 from __future__ import annotations
@@ -8,7 +8,9 @@ from __future__ import annotations
 from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
 
 import argparse
+import contextlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -72,20 +74,23 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
         raise RuntimeError("the worker does not run what was asked for: " + "; ".join(wrong))
 
 
-def train(cell: Cell, index: int = 1, of: int = 1) -> None:
+def train(cell: Cell) -> None:
     """Train a cell to its last step and publish `output`. An interrupted run resumes from its last checkpoint."""
     from methods.backend.batch_rollout import BatchRolloutManager
     from methods.backend.run_log import RunLog
 
     check(cell)
     prepare_work(cell)
-    trainer = build_trainer(cell)
+    with contextlib.redirect_stdout(sys.stderr):
+        trainer = build_trainer(cell)
     report = trainer.worker.report()
-    progress = Progress(cell, trainer.global_steps, index, of)
+    progress = Progress(cell, trainer.global_steps)
     trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
     trainer.on_checkpoint = lambda step, folder: export(cell, step, folder / f"global_step_{step}")
     try:
-        trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
+        # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
+        with contextlib.redirect_stdout(sys.stderr):
+            trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
     finally:
         if getattr(trainer, "logger", None) is not None:
             trainer.logger.finish()
@@ -95,10 +100,12 @@ def train(cell: Cell, index: int = 1, of: int = 1) -> None:
 class Progress:
     """One line per step: which cell, step, reward, validation accuracy, time left."""
 
-    def __init__(self, cell: Cell, first_step: int, index: int, of: int) -> None:
+    def __init__(self, cell: Cell, first_step: int) -> None:
+        index, of = position(cell)
         self.prefix = f"[train {index}/{of}] {cell.panel_name} {cell.label} seed {cell.seed}"
         self.steps, self.first, self.start = cell.panel.steps, first_step, time.perf_counter()
         self.every = max(1, cell.panel.steps // 10)
+        self.terminal = sys.stdout
 
     def __call__(self, step: int, data: dict[str, float]) -> None:
         if step % self.every and step != self.steps:
@@ -107,7 +114,7 @@ class Progress:
         done = step - self.first
         left = f"{spent / done * (self.steps - step):.0f} s left" if done else "starting"
         shown = [f"{name} {data[key]:.3f}" for name, key in SHOWN if key in data]
-        print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}  {left}", flush=True)
+        print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}  {left}", file=self.terminal, flush=True)
 
 
 SHOWN = (("reward", "reward/mean"), ("accuracy", "val/accuracy"))
@@ -169,21 +176,28 @@ def write_json(path: Path, value: Any) -> None:
     temporary.replace(path)
 
 
+def position(cell: Cell) -> tuple[int, int]:
+    """(i, n) of this cell in the grid for the progress line, from TETHER_CELLS (a JSON list) where a pipeline sets it."""
+    cells = json.loads(os.environ.get("TETHER_CELLS", "[]"))
+    own = [i for i, name in enumerate(cells, start=1) if Path(cell.output).as_posix().endswith(name)]
+    return (own[0], len(cells)) if own else (1, 1)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m methods.backend.launch", description=__doc__)
-    parser.add_argument("cell", type=Path, help="JSON file of one cell")
-    parser.add_argument("--index", type=int, default=1, help="number of this cell in the grid, for the progress line")
-    parser.add_argument("--of", type=int, default=1, help="number of cells in the grid")
+    given = parser.add_mutually_exclusive_group(required=True)
+    given.add_argument("cell", type=Path, nargs="?", help="JSON file of one cell")
+    given.add_argument("--json", help="the cell itself, as JSON")
     parser.add_argument("--print-overrides", action="store_true", help="print verl's Hydra overrides and stop")
     args = parser.parse_args(arguments)
     for problem in versions.outside_tested_range():
         print(f"warning: {problem}", file=sys.stderr)
     try:
-        cell = Cell.load(args.cell)
+        cell = Cell.load(args.cell) if args.cell else Cell.parse(args.json, "--json")
         if args.print_overrides:
             print("\n".join(verl_overrides(cell)))
             return 0
-        train(cell, args.index, args.of)
+        train(cell)
     except CellError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -74,11 +74,6 @@ class LocalQueue:
         names = [name for name in (select_fields or list(cells[0])) if name in cells[0]]
         return TensorDict({name: _gather([c[name] for c in cells]) for name in names}, batch_size=[len(keys)])
 
-    def tensor_fields(self, keys: list[str], partition_id: str) -> list[str]:
-        """Names of the fields that hold tensors."""
-        cells = self._partitions[partition_id].cells[keys[0]]
-        return [name for name, (column, _) in cells.items() if isinstance(column.values, Tensor)]
-
     def kv_list(self, partition_id: str | None = None) -> dict[str, dict[str, dict[str, Any]]]:
         """Copies of all tags by partition and key."""
         return {

@@ -135,13 +135,18 @@ class Cell:
 
     @classmethod
     def load(cls, path: Path) -> Cell:
-        """Read a cell from JSON. Raises CellError naming file and field."""
+        """Read a cell from a JSON file. Raises CellError naming file and field."""
+        if not path.is_file():
+            raise CellError(f"{path}: no such file")
+        return cls.parse(path.read_text(), str(path))
+
+    @classmethod
+    def parse(cls, text: str, origin: str) -> Cell:
+        """Read a cell from JSON; `origin` names it in messages. Raises CellError."""
         try:
-            return cls.build(json.loads(path.read_text()))
-        except FileNotFoundError:
-            raise CellError(f"{path}: no such file") from None
+            return cls.build(json.loads(text))
         except (json.JSONDecodeError, CellError) as error:
-            raise CellError(f"{path}: {error}") from None
+            raise CellError(f"{origin}: {error}") from None
 
     @classmethod
     def build(cls, raw: Mapping[str, Any]) -> Cell:

@@ -16,11 +16,28 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
+from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.local_queue import LocalQueue
 from methods.backend.run_log import RunLog
 from methods.backend.worker import TetherWorker
 
 NAME = "tether_inprocess"
+# What engine and losses read. Each further jagged column costs verl a Python loop over all rows per mini-batch
+# (utils/tensordict_utils.py:458).
+ENGINE_COLUMNS = (
+    "prompts",
+    "responses",
+    "response_mask",
+    "loss_mask",
+    "input_ids",
+    "position_ids",
+    "old_log_probs",
+    "ref_log_prob",
+    "rollout_is_weights",
+    "advantages",
+    SUPPORT_IDS,
+    SUPPORT_LOGP,
+)
 
 
 class LocalWorkerGroup:
@@ -53,9 +70,7 @@ class LocalWorkerGroup:
         asyncio.run(self.worker.update_weights(global_steps=global_steps, mode="naive"))
 
     def _tensors(self, batch: KVBatchMeta) -> TensorDict:
-        """Tensor columns only: the others are not read by the engine and cost most of a toy step to move."""
-        fields = self.queue.tensor_fields(batch.keys, batch.partition_id)
-        data = self.queue.kv_batch_get(batch.keys, batch.partition_id, fields)
+        data = self.queue.kv_batch_get(batch.keys, batch.partition_id, list(ENGINE_COLUMNS))
         for name, value in batch.extra_info.items():
             tu.assign_non_tensor_data(data, name, value)
         return data
@@ -95,6 +110,12 @@ class InProcessTrainer(PPOTrainerSync):
             update_weights=self.actor_rollout_wg.update_weights, sleep_replicas=lambda: None
         )
         self._load_checkpoint()
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
+        """One rank takes the batch as it is; verl (trainer_base.py:1608) would search for that in 90 ms a step."""
+        if len(batch.keys) % self._get_required_batch_multiple(1):
+            return super()._balance_batch(batch, metrics, **kwargs)
+        return batch
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()

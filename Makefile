@@ -1,0 +1,53 @@
+# Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
+# Needs Python 3.11 or 3.12 (PYTHON=...), a C compiler and make; pip's own configuration is honoured.
+SHELL := /bin/bash
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+CORES ?= 2
+TIER ?= toy
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt Makefile | cksum | cut -d' ' -f1)
+SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
+	--configfile workflows/config/$(TIER).yaml --workflow-profile workflows/profiles/local
+RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
+
+.PHONY: reproduce test setup recover lint bench doctor clean distclean
+
+reproduce: $(STAMP)  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
+	$(SNAKEMAKE)
+	@echo "report: results/$(TIER)/report.html   figure: results/$(TIER)/figures/curves.svg"
+
+test: $(STAMP)  ## all tests
+	$(RUN) -m pytest
+
+setup: $(STAMP)  ## only the environment
+
+$(STAMP):
+	@$(PYTHON) -c 'import sys; ok = (3, 11) <= sys.version_info < (3, 13); \
+		sys.exit(None if ok else f"Python 3.11 or 3.12 is needed, {sys.executable} is {sys.version.split()[0]}: make PYTHON=...")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+recover: $(STAMP)  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
+	$(SNAKEMAKE) --unlock
+	$(SNAKEMAKE)
+
+lint: $(STAMP)  ## style, types, workflow
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflows
+	$(SNAKEMAKE) --lint
+
+bench: $(STAMP)  ## the trainer's step against a minimal loop over the same worker
+	$(RUN) -m workflows bench
+
+doctor: $(STAMP)  ## check this installation
+	$(RUN) -m workflows doctor
+
+clean:  ## remove results that can be made again
+	rm -rf $(filter-out results/reference,$(wildcard results/*)) .snakemake
+
+distclean: clean  ## and the environment
+	rm -rf $(VENV) *.egg-info

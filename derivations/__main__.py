@@ -1,0 +1,61 @@
+"""Prove and certify the formulas that `methods/` computes: `python -m derivations`.
+
+Exit status: 0 if every theorem holds, 1 if one does not, 2 if the call makes no sense.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import derivations.theorems  # noqa: F401  (registers them)
+from derivations import report, theorem
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m derivations", description="State, prove and certify the formulas.")
+    parser.add_argument("--theorem", metavar="NAME", action="append", help="only this one, with its steps (repeatable)")
+    parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
+    parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
+    parser.add_argument("--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX")
+    parser.add_argument("--dps", metavar="N", type=int, default=50, help="decimal digits of the certificates (50)")
+    parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of their random policies (0)")
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.dps < 15:
+        parser.error(f"--dps is {arguments.dps}, allowed are 15 and above")
+    try:
+        chosen = [theorem.get(name) for name in arguments.theorem or theorem.names()]
+    except theorem.UnknownTheoremError as error:
+        parser.error(f"--theorem: {error}")
+    writers: tuple[tuple[Path | None, Callable[[Sequence[report.Result]], str]], ...] = (
+        (arguments.json, report.as_json),
+        (arguments.text, report.as_text),
+        (arguments.tex, report.as_tex),
+    )
+    for path, _ in writers:
+        if path is not None and not path.parent.is_dir():
+            parser.error(f"{path}: the folder {path.parent} does not exist")
+
+    results = [report.run(one, arguments.dps, arguments.seed) for one in chosen]
+    if arguments.theorem:
+        print("\n\n".join(report.steps_text(result) for result in results), end="\n\n")
+    print(report.table(results))
+    for path, writer in writers:
+        if path is not None:
+            report.write_atomically(path, writer(results))
+    failed = [result for result in results if not result.ok]
+    for result in failed:
+        print(result.error, file=sys.stderr)
+    print(f"{len(results) - len(failed)} of {len(results)} theorems proved and certified")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,168 @@
+"""Reward and accuracy against the training step: a line per method, a band over seeds.
+
+    python -m eval.figures.curves --curves curves.csv --labels labels.json --output curves.svg
+
+A row of axes per panel (training settings). Lines are means over seeds, bands the range over seeds (lowest to highest).
+The rollout reward is smoothed by a centred moving mean, said on the axis; accuracy is not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eval.figures.style import MARKS, Label, new_figure, read_labels, save, spread
+from eval.files import InputError, read_csv
+from eval.tables import TIDY
+
+VALIDATION = "val/accuracy"
+Series = dict[str, dict[str, tuple[NDArray[Any], NDArray[Any]]]]
+
+
+def read_series(rows: Sequence[Mapping[str, str]], metric: str) -> Series:
+    """{panel: {method: (steps [T], values [seeds, T])}} at the steps that all seeds of a method have."""
+    cells: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
+    for row in rows:
+        if row["metric"] == metric:
+            seeds = cells.setdefault((row["panel"], row["method"]), {})
+            seeds.setdefault(int(row["seed"]), {})[int(row["step"])] = float(row["value"])
+    series: Series = {}
+    for (panel, method), seeds in sorted(cells.items()):
+        steps = sorted(set.intersection(*(set(values) for values in seeds.values())))
+        if not steps:
+            raise InputError(f"panel {panel}, {method}: the seeds {sorted(seeds)} share no step of {metric!r}")
+        table = np.array([[values[step] for step in steps] for _, values in sorted(seeds.items())])
+        series.setdefault(panel, {})[method] = (np.array(steps), table)
+    return series
+
+
+def moving_mean(values: NDArray[Any], window: int) -> NDArray[Any]:
+    """Centred moving mean along the last axis [seeds, T]; at the ends over what there is."""
+    half, length = window // 2, values.shape[-1]
+    edges = [(max(0, t - half), min(length, t + half + 1)) for t in range(length)]
+    return np.stack([values[..., start:stop].mean(axis=-1) for start, stop in edges], axis=-1)
+
+
+def choose_accuracy(rows: Sequence[Mapping[str, str]]) -> str:
+    """The accuracy with the most steps: validation during training, or lm-eval's avg@k of the checkpoints."""
+    steps: dict[str, set[str]] = {}
+    for row in rows:
+        if row["metric"] == VALIDATION or row["metric"].startswith("avg@"):
+            steps.setdefault(row["metric"], set()).add(row["step"])
+    if not steps:
+        raise InputError(f"the curves hold neither {VALIDATION!r} nor an avg@k")
+    return max(sorted(steps), key=lambda metric: len(steps[metric]))
+
+
+def draw_lines(axes: Any, lines: Mapping[str, Any], labels: Mapping[str, Label], window: int) -> dict[str, float]:
+    """Draw a panel's lines and bands in the order of `labels`; returns {method: height of the line's end}."""
+    ends = {}
+    for method, label in labels.items():
+        if method not in lines:
+            continue
+        steps, values = lines[method]
+        values = moving_mean(values, window)
+        mean = values.mean(axis=0)
+        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=label.colour, alpha=0.11, linewidth=0)
+        marker = "o" if len(steps) < 12 else None
+        axes.plot(steps, mean, color=label.colour, linestyle=label.dashes, linewidth=1.9, marker=marker, markersize=3.5)
+        ends[method] = float(mean[-1])
+    axes.margins(x=0.01)
+    axes.set_xlabel("training step")
+    return ends
+
+
+def label_ends(axes: Any, ends: Mapping[str, float], labels: Mapping[str, Label]) -> None:
+    """Write each method's name right of its line's end, moved apart where they would overlap."""
+    low, high = axes.get_ylim()
+    names = list(ends)
+    heights = spread([(ends[name] - low) / (high - low) for name in names], 0.066, 0.0, 1.0)
+    for name, height in zip(names, heights, strict=True):
+        label = labels[name]
+        axes.annotate(
+            f"{label.title} [{label.mark}]",
+            xy=(1.0, (ends[name] - low) / (high - low)),
+            xytext=(1.1, height),
+            xycoords="axes fraction",
+            va="center",
+            parse_math=False,
+            arrowprops={
+                "arrowstyle": "-",
+                "relpos": (0.0, 0.5),
+                "color": label.colour,
+                "linestyle": label.dashes,
+                "linewidth": 1.9,
+                "shrinkA": 3,
+                "shrinkB": 0,
+            },
+        )
+
+
+def seed_note(counts: set[int]) -> str:
+    """What lines and bands are, for runs of `counts` seeds."""
+    if counts == {1}:
+        return "One seed per method, so no band."
+    span = str(min(counts)) if len(counts) == 1 else f"{min(counts)} to {max(counts)}"
+    return f"Line: mean over {span} seeds. Band: lowest to highest seed."
+
+
+def draw(args: argparse.Namespace) -> None:
+    """Read, draw and save."""
+    if args.smooth < 1 or args.smooth % 2 == 0:
+        raise InputError(f"--smooth must be an odd number of steps, got {args.smooth}")
+    rows = read_csv(args.curves, "--curves", TIDY)
+    accuracy = args.accuracy or choose_accuracy(rows)
+    reward_of, accuracy_of = read_series(rows, args.reward), read_series(rows, accuracy)
+    for name, series in ((args.reward, reward_of), (accuracy, accuracy_of)):
+        if not series:
+            raise InputError(f"{args.curves}: no {name!r}; it has {sorted({row['metric'] for row in rows})}")
+    labels = read_labels(args.labels, {row["method"] for row in rows})
+    panels = sorted(reward_of)
+    if {p: set(lines) for p, lines in reward_of.items()} != {p: set(lines) for p, lines in accuracy_of.items()}:
+        raise InputError(f"{args.curves}: {args.reward!r} and {accuracy!r} are not there for the same methods")
+    counts = {len(values) for lines in accuracy_of.values() for _, values in lines.values()}
+    note = f"{seed_note(counts)} Formula: {', '.join(f'[{mark}] {text}' for mark, text in MARKS.items())}."
+    figure, grid = new_figure(len(panels), 2, (11.4, 0.5 + 3.9 * len(panels)), note)
+    smoothed = f", moving mean of {args.smooth} steps" if args.smooth > 1 else ""
+    source = "validation samples" if accuracy == VALIDATION else f"lm-eval {accuracy}"
+    for panel, (left, right) in zip(panels, grid, strict=True):
+        draw_lines(left, reward_of[panel], labels, args.smooth)
+        label_ends(right, draw_lines(right, accuracy_of[panel], labels, 1), labels)
+        prefix = f"{panel}: " if len(panels) > 1 else ""
+        left.set_title(f"{prefix}Rollout reward", parse_math=False)
+        right.set_title(f"{prefix}Accuracy of the current weights", parse_math=False)
+        left.set_ylabel(f"mean reward{smoothed}")
+        right.set_ylabel(f"accuracy ({source})", parse_math=False)
+    save(figure, args.output, {"Title": "Reward and accuracy against training step", "Description": note})
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; see the module docstring."""
+    parser = argparse.ArgumentParser(prog="python -m eval.figures.curves", description=__doc__.splitlines()[0])
+    parser.add_argument("--curves", type=Path, required=True, help="curves.csv of eval.tables")
+    parser.add_argument("--labels", type=Path, required=True, help="labels.json")
+    parser.add_argument("--output", type=Path, required=True, help="curves.svg")
+    parser.add_argument("--reward", default="reward/mean", help="metric of the left axes")
+    parser.add_argument("--accuracy", help="metric of the right axes (default: the accuracy with the most steps)")
+    parser.add_argument("--smooth", type=int, default=5, help="steps of the reward's moving mean, odd; 1 for none")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw; 0, or 2 after one line that says what is wrong."""
+    try:
+        draw(parse_arguments(arguments))
+    except InputError as error:
+        print(f"eval.figures.curves: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

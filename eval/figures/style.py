@@ -1,0 +1,137 @@
+"""Shared look of the figures, and saving them so that the same data give the same bytes."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # before pyplot: no display is needed to write a file
+
+import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+from eval.files import InputError, read_json, write_text
+
+# Okabe and Ito's palette, without its yellow (unreadable on white): told apart with any common colour blindness.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Colour is never the only cue. Seven colours and four dashes have no common factor: 28 lines before one repeats.
+DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.6)), (0, (9, 1.4)), (0, (1.2, 1.2)))
+INK, MUTED, GRID = "#1a1a1a", "#5c5c5c", "#e4e4e4"
+_COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
+# Provenance of a formula or constant, as in the report's legend.
+MARKS = {"F": "exact from the paper", "S": "secondary source", "I": "inferred", "N": "ours"}
+
+SETTINGS: dict[Any, Any] = {
+    "svg.hashsalt": "tether",  # element ids derive from it instead of a random one
+    "svg.fonttype": "path",  # outlines: the same look whatever fonts the reader has
+    "font.family": "DejaVu Sans",  # comes with matplotlib
+    "font.size": 10.5,
+    "axes.titlesize": 11.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "text.color": INK,
+    "figure.facecolor": "white",
+}
+
+
+@dataclass(frozen=True)
+class Label:
+    """How one method label is shown."""
+
+    title: str
+    mark: str
+    colour: str
+    dashes: Any
+
+
+def read_labels(path: Path, methods: Iterable[str]) -> dict[str, Label]:
+    """{label: Label} for `methods`, in the order of labels.json, which also gives the colours.
+
+    labels.json is {label: {"title": text, "mark": F | S | I | N, "colour": "#rrggbb" (optional)}}.
+    """
+    content, wanted = read_json(path, "labels"), set(methods)
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: expected an object of labels, got {type(content).__name__}")
+    if wanted - content.keys():
+        raise InputError(f"{path}: no entry for {sorted(wanted - content.keys())}; it has {sorted(content)}")
+    shown = {}
+    for number, (name, entry) in enumerate(content.items()):
+        where = f"{path}, label {name}"
+        title, mark = (entry.get("title"), entry.get("mark")) if isinstance(entry, dict) else (None, None)
+        colour = entry.get("colour") or PALETTE[number % len(PALETTE)] if isinstance(entry, dict) else ""
+        if not isinstance(title, str) or not title or mark not in MARKS:
+            raise InputError(f"{where}: needs a title and a mark of {list(MARKS)}, got {entry!r}")
+        if not isinstance(colour, str) or not _COLOUR.fullmatch(colour):
+            raise InputError(f"{where}: colour must look like #0072B2, got {colour!r}")
+        if name in wanted:
+            dashes = DASHES[number % len(DASHES)]
+            shown[name] = Label(title, mark, colour, dashes)
+    return shown
+
+
+def spread(targets: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions as near to `targets` as can be with `gap` between neighbours, inside [low, high] if they fit.
+
+    Keeps the order. Used for labels at line ends.
+    """
+    order = sorted(range(len(targets)), key=lambda i: (targets[i], i))
+    gap = min(gap, (high - low) / max(len(targets) - 1, 1))
+    placed: list[list[Any]] = []  # blocks [mean position of the block's first label, members]
+    for i in order:
+        placed.append([min(max(targets[i], low), high), [i]])
+        while len(placed) > 1 and placed[-1][0] < placed[-2][0] + gap * len(placed[-2][1]):
+            start, members = placed.pop()
+            before, head = placed[-1]
+            joined = head + members
+            centre = (before * len(head) + (start - gap * len(head)) * len(members)) / len(joined)
+            placed[-1] = [min(max(centre, low), high - gap * (len(joined) - 1)), joined]
+    result = [0.0] * len(targets)
+    for start, members in placed:
+        for rank, i in enumerate(members):
+            result[i] = start + gap * rank
+    return result
+
+
+def new_figure(rows: int, columns: int, size: tuple[float, float], footnote: str) -> tuple[Figure, Any]:
+    """A figure in our style with a line of small print below, and its axes as a [rows, columns] array."""
+    plt.rcParams.update(matplotlib.rcParamsDefault)
+    plt.rcParams.update(SETTINGS)
+    room = 0.22 / size[1]
+    layout = ConstrainedLayoutEngine(rect=(0.0, room, 1.0, 1.0 - room))
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout=layout)
+    figure.text(0.004, 0.01, footnote, color=MUTED, fontsize=9, ha="left", va="bottom", parse_math=False)
+    return figure, axes
+
+
+def save(figure: Figure, output: Path, texts: Mapping[str, str]) -> None:
+    """Write the SVG (and, for looking at it, a PNG if `output` ends so) atomically, then close the figure.
+
+    `texts` may give Title and Description, which readers for the blind use.
+    """
+    try:
+        if output.suffix == ".png":
+            figure.savefig(output, dpi=160)
+        elif output.suffix == ".svg":
+            buffer = io.StringIO()
+            figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, **texts})
+            write_text(output, buffer.getvalue())
+        else:
+            raise InputError(f"{output}: a figure must end in .svg (or .png)")
+    finally:
+        plt.close(figure)

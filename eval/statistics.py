@@ -1,0 +1,123 @@
+"""Intervals over seeds. The seed (one trained run) is the unit: never problems, samples or tokens.
+
+Three bootstrap intervals for the mean of n values, each from B resamples of the n:
+* "percentile": quantiles a/2 and 1 - a/2 of the resampled means;
+* "expanded" (the default): the same with a'/2 = Phi(-sqrt(n / (n-1)) t_{1 - a/2, n-1}), the expanded percentile
+  interval of Hesterberg 2015 (The American Statistician 69, 371-386). With few seeds the plain one is too narrow: the
+  bootstrap variance lacks the factor n / (n-1) and its tails are normal ones. For n = 3 it is the range of the data;
+* "bca": bias-corrected and accelerated, Efron 1987, acceleration from the jackknife.
+
+Coverage of a nominal 95 % on normal data, simulated (tests/eval/test_statistics.py repeats n = 6):
+n = 2, 3, 6, 12, 20: expanded .48 .75 .92 .93 .95, percentile .48 .75 .86 .89 .93, bca .48 .73 .85 .90 .93.
+No bootstrap can be wider than its data, so below about 6 seeds read every interval as a description.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Method = Literal["expanded", "percentile", "bca"]
+METHODS: tuple[Method, ...] = ("expanded", "percentile", "bca")
+RESAMPLES = 10_000
+TOO_FEW = "interval needs at least 2 seeds"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean over n seeds and its interval; `note` says why an interval is nan, else it is empty."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    level: float
+    method: str
+    note: str = ""
+
+
+def bootstrap_mean(
+    values: Sequence[float],
+    generator: np.random.Generator,
+    *,
+    level: float = 0.95,
+    method: Method = "expanded",
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Mean of one value per seed with a bootstrap interval; nan limits (and a note) below 2 seeds.
+
+    Raises ValueError for a value that is not finite, an unknown method, or a level outside (0, 1).
+    """
+    array = np.asarray(values, dtype=np.float64)
+    if method not in METHODS:
+        raise ValueError(f"unknown interval method {method!r}; known: {', '.join(METHODS)}")
+    if not 0.0 < level < 1.0 or resamples < 1:
+        raise ValueError(f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}")
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError(f"one finite value per seed expected, got {list(values)}")
+    n = array.size
+    mean = float(array.mean()) if n else math.nan
+    if n < 2:
+        return Interval(mean, math.nan, math.nan, n, level, method, TOO_FEW)
+    means = array[generator.integers(n, size=(resamples, n))].mean(axis=1)
+    tails = np.array([(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+    if method == "expanded":
+        tails = stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf(tails, n - 1))
+    elif method == "bca":
+        tails = _bca_tails(array, means, tails)
+    low, high = np.quantile(means, tails)
+    return Interval(mean, float(low), float(high), n, level, method)
+
+
+def _bca_tails(
+    values: NDArray[np.float64], means: NDArray[np.float64], tails: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Quantile levels corrected for bias z0 and acceleration a; equal values leave them unchanged."""
+    centred = values - values.mean()
+    spread = float((centred**2).sum())
+    if spread == 0.0:
+        return tails
+    acceleration = float((centred**3).sum()) / (6.0 * spread**1.5)
+    # Ties with the estimate count half, so that a symmetric sample has no bias.
+    below = float((means < values.mean()).mean() + (means == values.mean()).mean() / 2.0)
+    bias = float(stats.norm.ppf(np.clip(below, 1.0 / (means.size + 1), means.size / (means.size + 1))))
+    shifted = bias + stats.norm.ppf(tails)
+    return np.asarray(stats.norm.cdf(bias + shifted / (1.0 - acceleration * shifted)))
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Difference a - b over the seeds that both have; `wins` counts those in which a is larger."""
+
+    difference: Interval
+    seeds: tuple[int, ...]
+    wins: int
+
+
+def paired_difference(
+    a: Mapping[int, float],
+    b: Mapping[int, float],
+    generator: np.random.Generator,
+    *,
+    level: float = 0.95,
+    method: Method = "expanded",
+    resamples: int = RESAMPLES,
+) -> Paired:
+    """Mean of a[seed] - b[seed] over the common seeds, with its interval.
+
+    Seeds that only one side has are left out, and the note says how many: a mean over other seeds is another mean.
+    """
+    seeds = tuple(sorted(a.keys() & b.keys()))
+    differences = [a[seed] - b[seed] for seed in seeds]
+    interval = bootstrap_mean(differences, generator, level=level, method=method, resamples=resamples)
+    unpaired = len(a.keys() ^ b.keys())
+    if unpaired:
+        note = "; ".join(filter(None, [interval.note, f"{unpaired} seed(s) without a partner left out"]))
+        interval = replace(interval, note=note)
+    return Paired(interval, seeds, sum(difference > 0 for difference in differences))

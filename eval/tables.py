@@ -1,0 +1,197 @@
+"""Tidy tables from scores and run logs.
+
+    python -m eval.tables scores  --scores FILE... [--runs RUN_DIR...] --output tables/scores.csv
+    python -m eval.tables curves  --runs RUN_DIR... [--scores FILE...] --output tables/curves.csv
+    python -m eval.tables summary --runs RUN_DIR... --scores FILE... --output tables/summary.csv
+
+scores and curves: one row per panel, method label, seed, step and metric, with value and n (the problems behind the
+value; empty for training metrics). summary: one row per panel and method; its intervals are over seeds (see
+`eval.statistics`), its differences paired by seed. The final step is the last one scored; none is selected by score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eval.cells import Cell, by_cell, read_lag, read_metrics, read_scores, run_mean
+from eval.files import InputError, write_csv
+from eval.statistics import METHODS, Interval, bootstrap_mean, paired_difference
+
+TIDY = ("panel", "method", "seed", "step", "metric", "value", "n")
+REFERENCE = "dppo_topk_kl"
+REWARD = "reward/mean"
+QUANTITIES = ("start", "final", "gain", "run_reward")
+COMPARED = ("final", "run_reward")
+
+
+def _row(cell: Cell, step: int, metric: str, value: float, n: int | None) -> dict[str, Any]:
+    return {
+        "panel": cell.panel,
+        "method": cell.method,
+        "seed": cell.seed,
+        "step": step,
+        "metric": metric,
+        "value": float(value),
+        "n": n,
+    }
+
+
+def score_rows(scores: Mapping[Cell, Path]) -> list[dict[str, Any]]:
+    """Tidy rows of all scores; the standard error of `m` (over problems) is the metric `m_stderr`."""
+    rows = []
+    for cell, path in scores.items():
+        for step, metrics in sorted(read_scores(path).items()):
+            for name, entry in sorted(metrics.items()):
+                rows.append(_row(cell, step, name, entry["value"], entry["n"]))
+                if entry["stderr"] is not None:
+                    rows.append(_row(cell, step, f"{name}_stderr", entry["stderr"], entry["n"]))
+    return rows
+
+
+def curve_rows(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path]) -> list[dict[str, Any]]:
+    """Tidy rows of every training metric of every step, and of avg@k at the scored steps."""
+    rows = []
+    for cell, run in runs.items():
+        for step, data in read_metrics(run).items():
+            rows += [_row(cell, step, name, value, None) for name, value in sorted(data.items())]
+    rows += [row for row in score_rows(scores) if row["metric"].startswith("avg@") and "_" not in row["metric"]]
+    return sorted(rows, key=lambda row: [row[key] for key in TIDY[:5]])
+
+
+def same_cells(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path]) -> None:
+    """Refuse runs without scores and scores without runs."""
+    for cell in sorted(runs.keys() ^ scores.keys()):
+        lacking, path = ("scores", runs[cell]) if cell in runs else ("the run", scores[cell])
+        raise InputError(f"{path}: {lacking} of this cell not among the given files")
+
+
+def _accuracy(path: Path, metric: str) -> dict[int, float]:
+    values = {step: metrics[metric]["value"] for step, metrics in read_scores(path).items() if metric in metrics}
+    if len(values) < 2 or len(values) < len(read_scores(path)):
+        raise InputError(f"{path}: {metric!r} is needed at a first and a last step, found at {sorted(values)}")
+    return values
+
+
+def outcomes_of(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path], metric: str) -> dict[Cell, dict[str, float]]:
+    """{cell: {start, final, gain, run_reward}}; within a panel all cells must be scored at the same steps."""
+    same_cells(runs, scores)
+    steps_of: dict[str, tuple[Path, tuple[int, int]]] = {}
+    found: dict[Cell, dict[str, float]] = {}
+    for cell, path in scores.items():
+        accuracy = _accuracy(path, metric)
+        ends = (min(accuracy), max(accuracy))
+        other, expected = steps_of.setdefault(cell.panel, (path, ends))
+        if ends != expected:
+            raise InputError(f"{path} is scored from step {ends[0]} to {ends[1]}, {other} from {expected}")
+        run = runs[cell]
+        found[cell] = {
+            "start": accuracy[ends[0]],
+            "final": accuracy[ends[1]],
+            "gain": accuracy[ends[1]] - accuracy[ends[0]],
+            "run_reward": run_mean(read_metrics(run), REWARD, read_lag(run), run),
+            "step": float(ends[1]),
+        }
+    return found
+
+
+def _interval_columns(name: str, interval: Interval) -> dict[str, Any]:
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _finite(values: Mapping[int, float]) -> dict[int, float]:
+    return {seed: value for seed, value in values.items() if not math.isnan(value)}
+
+
+def summary_columns() -> list[str]:
+    """Columns of the summary, in order."""
+    columns = ["panel", "method", "final_step", "n_seeds"]
+    for name in QUANTITIES:
+        columns += [name, f"{name}_low", f"{name}_high"]
+    columns += ["reference", "n_pairs"]
+    for name in COMPARED:
+        columns += [f"{name}_diff", f"{name}_diff_low", f"{name}_diff_high", f"{name}_wins"]
+    return [*columns, "interval", "note"]
+
+
+def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Namespace) -> list[dict[str, Any]]:
+    """One row per panel and method; see `summary_columns`. Each interval draws from a generator of its own."""
+    groups: dict[tuple[str, str], dict[int, Mapping[str, float]]] = {}
+    for cell, values in sorted(outcomes.items()):
+        groups.setdefault((cell.panel, cell.method), {})[cell.seed] = values
+    options: dict[str, Any] = {"level": args.level, "method": args.interval, "resamples": args.resamples}
+
+    def generator() -> np.random.Generator:
+        # The same resamples for every cell of the table: adding a method changes no other row.
+        return np.random.default_rng(args.seed)
+
+    rows = []
+    for (panel, method), seeds in groups.items():
+        row: dict[str, Any] = {"panel": panel, "method": method, "n_seeds": len(seeds)}
+        row["final_step"] = int(next(iter(seeds.values()))["step"])
+        reference = groups.get((panel, args.reference), {})
+        notes = [] if reference else [f"no {args.reference} in this panel"]
+        row |= {"reference": args.reference, "interval": f"{args.interval} {args.level:g}", "n_pairs": 0}
+        for name in QUANTITIES:
+            known = _finite({seed: of[name] for seed, of in seeds.items()})
+            interval = bootstrap_mean(list(known.values()), generator(), **options)
+            row |= _interval_columns(name, interval)
+            notes.append(interval.note)
+            if len(known) < len(seeds):
+                notes.append(f"no step after the first lag ones: {name} undefined")
+        for name in COMPARED:
+            own, theirs = (_finite({s: of[name] for s, of in group.items()}) for group in (seeds, reference))
+            paired = paired_difference(own, theirs, generator(), **options)
+            row |= _interval_columns(f"{name}_diff", paired.difference) | {f"{name}_wins": paired.wins}
+            row["n_pairs"] = max(row["n_pairs"], len(paired.seeds))
+            if reference:
+                notes.append(paired.difference.note)
+        rows.append({**row, "note": "; ".join(dict.fromkeys(filter(None, notes)))})
+    return rows
+
+
+def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line; see the module docstring."""
+    parser = argparse.ArgumentParser(prog="python -m eval.tables", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="table", required=True)
+    for name, needed in (("scores", {"scores"}), ("curves", {"runs"}), ("summary", {"runs", "scores"})):
+        command = commands.add_parser(name)
+        command.add_argument("--runs", type=Path, nargs="+", default=[], required="runs" in needed)
+        command.add_argument("--scores", type=Path, nargs="+", default=[], required="scores" in needed)
+        command.add_argument("--output", type=Path, required=True)
+    command.add_argument("--metric", default="avg@16", help="accuracy metric of the scores (default avg@16)")
+    command.add_argument("--reference", default=REFERENCE, help=f"label to compare with (default {REFERENCE})")
+    command.add_argument("--interval", choices=METHODS, default=METHODS[0])
+    command.add_argument("--level", type=float, default=0.95)
+    command.add_argument("--resamples", type=int, default=10_000)
+    command.add_argument("--seed", type=int, default=0, help="of the resampling")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write one table; 0, or 2 after one line that says what is wrong."""
+    args = parse_arguments(arguments)
+    try:
+        runs, scores = by_cell(args.runs, "--runs"), by_cell(args.scores, "--scores")
+        if args.runs and args.scores:
+            same_cells(runs, scores)
+        if args.table == "summary":
+            outcomes = outcomes_of(runs, scores, args.metric)
+            write_csv(args.output, summary_columns(), summary_rows(outcomes, args))
+        else:
+            rows = score_rows(scores) if args.table == "scores" else curve_rows(runs, scores)
+            write_csv(args.output, TIDY, rows)
+    except InputError as error:
+        print(f"eval.tables: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

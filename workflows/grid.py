@@ -1,0 +1,148 @@
+"""From a validated configuration to cells: which trainings there are, what each reads, and where its files lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from methods.backend.recipe import Cell, CellError
+
+SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
+TOY_REWARD = "workflows/world/reward.py"
+
+
+class GridError(ValueError):
+    """A configuration that no cell can be built from; the message names file, field, value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a panel's trainings start from: a model directory, parquet files, a reward, and a task to score with."""
+
+    model: str
+    train_files: list[str]
+    val_files: list[str]
+    reward_function: dict[str, str]
+    task: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The trainings of one configuration; `origin` names the configuration in messages."""
+
+    config: Mapping[str, Any]
+    origin: str
+
+    @property
+    def results(self) -> str:
+        """Folder of this tier's results."""
+        return f"results/{self.config['tier']}"
+
+    def keys(self) -> list[tuple[str, str, int]]:
+        """(panel, label, seed) of every cell, in the order of the configuration, without repeats."""
+        found: dict[tuple[str, str, int], None] = {}
+        for i, block in enumerate(self.config["grid"]):
+            labels = list(self.config["methods"]) if block["methods"] == "all" else block["methods"]
+            for panel in block["panels"]:
+                self._require(f"grid[{i}].panels", panel, "panels")
+                for label in labels:
+                    self._require(f"grid[{i}].methods", label, "methods")
+                    for seed in block["seeds"]:
+                        found[(panel, label, seed)] = None
+        return list(found)
+
+    def path(self, panel: str, label: str, seed: int | str) -> str:
+        """A cell's place below runs/ and scores/."""
+        return f"panel~{panel}/method~{label}/seed~{seed}"
+
+    def source(self, panel: str) -> Source:
+        """Where a panel's model and data come from. Raises GridError."""
+        settings = self.config["panels"][panel]
+        own = [name for name in ("model_path", "train_files", "val_files", "reward_function") if name in settings]
+        toy = [name for name in ("world", "model") if name in settings]
+        if own and toy:
+            raise GridError(f"{self.origin}: panels.{panel} has both {toy[0]!r} and {own[0]!r}: allowed is one kind")
+        if own:
+            return self._own_source(panel, settings)
+        for name, section in (("world", "worlds"), ("model", "models")):
+            if name not in settings:
+                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing (or give model_path, train_files, ...)")
+            self._require(f"panels.{panel}.{name}", settings[name], section)
+        world = f"{self.results}/worlds/{settings['world']}"
+        return Source(
+            model=f"{self.results}/warm_starts/{self.warm_start(panel)}",
+            train_files=[f"{world}/train.parquet"],
+            val_files=[f"{world}/test.parquet"],
+            reward_function={"path": TOY_REWARD, "name": "compute_score"},
+            task={"name": "sort"},
+        )
+
+    def _own_source(self, panel: str, settings: Mapping[str, Any]) -> Source:
+        for name in ("model_path", "train_files", "val_files", "reward_function"):
+            if name not in settings:
+                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing beside model_path and data of your own")
+        paths = {"model_path": [settings["model_path"]], "reward_function.path": [settings["reward_function"]["path"]]}
+        paths |= {name: settings[name] for name in ("train_files", "val_files")}
+        for name, values in paths.items():
+            for value in values:
+                if not Path(value).exists():
+                    raise GridError(f"{self.origin}: panels.{panel}.{name} = {value}: no such file or directory")
+        return Source(
+            model=settings["model_path"],
+            train_files=list(settings["train_files"]),
+            val_files=list(settings["val_files"]),
+            reward_function=dict(settings["reward_function"]),
+            task=dict(settings.get("task", {})),
+        )
+
+    def warm_start(self, panel: str) -> str:
+        """Name of the toy model that a panel starts from."""
+        settings = self.config["panels"][panel]
+        return f"{settings['model']}-{settings['world']}-ws{settings['warm_start_seed']}"
+
+    def cell(self, panel: str, label: str, seed: int) -> Cell:
+        """A checked cell. Raises GridError naming panel and method."""
+        settings = {k: v for k, v in self.config["panels"][panel].items() if k not in (*SOURCE_FIELDS, "task")}
+        method = self.config["methods"][label]
+        source, where = self.source(panel), self.path(panel, label, seed)
+        world = self.config["worlds"].get(self.config["panels"][panel].get("world"))
+        if world is not None:
+            settings.setdefault("prompt_length", world["numbers"] + 2)
+            settings.setdefault("response_length", world["numbers"] + 1)
+            vocabulary = world["limit"] + 5
+            if settings.get("top_k", 0) > vocabulary:
+                raise GridError(
+                    f"{self.origin}: panels.{panel}.top_k = {settings['top_k']}: allowed is 0 to the vocabulary size "
+                    f"{vocabulary} of world {self.config['panels'][panel]['world']}"
+                )
+        try:
+            return Cell.build(
+                {
+                    "label": label,
+                    "method": method.get("method", label),
+                    "options": method.get("options", {}),
+                    "seed": seed,
+                    "panel": settings,
+                    "panel_name": panel,
+                    "model": source.model,
+                    "train_files": source.train_files,
+                    "val_files": source.val_files,
+                    "reward_function": source.reward_function,
+                    "output": f"{self.results}/runs/{where}",
+                    "work": f"{self.results}/work/{where}",
+                }
+            )
+        except CellError as error:
+            raise GridError(f"{self.origin}: panels.{panel}, methods.{label}: {error}") from None
+
+    def cells(self) -> Iterator[Cell]:
+        """Every cell, checked."""
+        for key in self.keys():
+            yield self.cell(*key)
+
+    def _require(self, field: str, value: str, section: str) -> None:
+        if value not in self.config[section]:
+            known = ", ".join(self.config[section]) or "none"
+            raise GridError(f"{self.origin}: {field} = {value!r}: allowed are the names under {section}: {known}")

@@ -1,0 +1,59 @@
+"""Configuration, paths and helpers that all rules share."""
+
+import json
+import os
+
+import pandas as pd
+from snakemake.exceptions import WorkflowError
+from snakemake.utils import Paramspace, validate
+
+from methods import registry
+from workflows.grid import Grid, GridError
+
+# `pg_is:` alone in YAML is null; it means a method without options.
+if isinstance(config.get("methods"), dict):
+    config["methods"] = {label: settings or {} for label, settings in config["methods"].items()}
+validate(config, "../schemas/config.schema.yaml")
+
+try:
+    GRID = Grid(config, origin=", ".join(map(str, workflow.configfiles)) or "--config")
+    CELLS = {GRID.path(*key): GRID.cell(*key) for key in GRID.keys()}
+except GridError as error:
+    raise WorkflowError(str(error))
+
+RESULTS = GRID.results
+SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["panel", "method", "seed"]))
+ALL_CELLS = list(SPACE.instance_patterns)
+SCORED_CELLS = [path for path, cell in CELLS.items() if GRID.source(cell.panel_name).task]
+
+# For the progress line only: "cell i of n" is no input, so that a longer grid re-runs nothing.
+os.environ["TETHER_CELLS"] = json.dumps(ALL_CELLS)
+
+
+wildcard_constraints:
+    panel=r"[^/~]+",
+    method=r"[^/~]+",
+    seed=r"\d+",
+
+
+def cell_of(wildcards):
+    return CELLS[GRID.path(wildcards.panel, wildcards.method, wildcards.seed)]
+
+
+def sources(*patterns):
+    """Files of ours that a rule's program is made of: when one changes, what it made is made again."""
+    return [str(path) for pattern in patterns for path in sorted(Path().glob(pattern)) if path.is_file()]
+
+
+def labels():
+    """Titles and provenance of the grid's methods, for tables and figures."""
+    out = {}
+    for label, settings in config["methods"].items():
+        method = registry.get(settings.get("method", label))
+        out[label] = {
+            "title": settings.get("title", method.title),
+            "mark": method.mark,
+            "source": method.source,
+            "options": {key: value for key, value in vars(method.configure(settings.get("options"))).items()},
+        }
+    return out

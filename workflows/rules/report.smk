@@ -1,0 +1,107 @@
+"""Tables, the figure and the report. All are byte-equal between runs; timings have files of their own."""
+
+
+localrules:
+    labels,
+    manifest,
+    tables,
+    curves,
+    report,
+    time,
+
+
+TABLES = expand(f"{RESULTS}/tables/{{name}}.csv", name=["scores", "curves", "summary"])
+
+
+rule labels:
+    output:
+        f"{RESULTS}/labels.json",
+    log:
+        f"{RESULTS}/logs/labels.log",
+    params:
+        text=json.dumps(labels(), sort_keys=True),
+    shell:
+        "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
+
+
+rule manifest:
+    input:
+        runs=expand(f"{RESULTS}/runs/{{cell}}/manifest.json", cell=ALL_CELLS),
+        code="workflows/scripts/manifest.py",
+    output:
+        f"{RESULTS}/manifest.json",
+    log:
+        f"{RESULTS}/logs/manifest.log",
+    params:
+        config=json.dumps(config, sort_keys=True),
+    shell:
+        "python -m workflows.scripts.manifest --config {params.config:q} --output {output:q} {input.runs:q} > {log:q} 2>&1"
+
+
+rule tables:
+    input:
+        runs=expand(f"{RESULTS}/runs/{{cell}}/{{name}}", cell=ALL_CELLS, name=["metrics.jsonl", "manifest.json"]),
+        scores=expand(f"{RESULTS}/scores/{{cell}}.json", cell=SCORED_CELLS),
+        code=sources("eval/*.py"),
+    output:
+        TABLES,
+    log:
+        f"{RESULTS}/logs/tables.log",
+    params:
+        runs=expand(f"{RESULTS}/runs/{{cell}}", cell=ALL_CELLS),
+        folder=f"{RESULTS}/tables",
+        reference=config["reference"],
+        metric=f"avg@{config['scoring']['repeats']}",
+    shell:
+        "(python -m eval.tables scores --scores {input.scores:q} --output {params.folder}/scores.csv && "
+        "python -m eval.tables curves --runs {params.runs:q} --scores {input.scores:q} --output {params.folder}/curves.csv && "
+        "python -m eval.tables summary --runs {params.runs:q} --scores {input.scores:q} --reference {params.reference} --metric {params.metric} "
+        "--output {params.folder}/summary.csv) > {log:q} 2>&1"
+
+
+rule curves:
+    input:
+        curves=f"{RESULTS}/tables/curves.csv",
+        labels=rules.labels.output,
+        code=sources("eval/*.py", "eval/figures/*.py"),
+    output:
+        report(f"{RESULTS}/figures/curves.svg", caption="../report/curves.rst", category="Training"),
+    log:
+        f"{RESULTS}/logs/curves.log",
+    shell:
+        "python -m eval.figures.curves --curves {input.curves:q} --labels {input.labels:q} --output {output:q} > {log:q} 2>&1"
+
+
+rule report:
+    input:
+        tables=TABLES,
+        figure=rules.curves.output,
+        labels=rules.labels.output,
+        derivations=rules.derive.output.json,
+        agreement=rules.agree.output.json,
+        manifest=rules.manifest.output,
+        code=sources("eval/*.py"),
+    output:
+        ensure(f"{RESULTS}/report.html", non_empty=True),
+    log:
+        f"{RESULTS}/logs/report.log",
+    params:
+        title=config["title"],
+    shell:
+        "python -m eval.report --title {params.title:q} --figure {input.figure:q} --table {input.tables:q} "
+        "--labels {input.labels:q} --derivations {input.derivations:q} --manifest {input.manifest:q} "
+        "--output {output:q} > {log:q} 2>&1"
+
+
+rule time:
+    input:
+        report=rules.report.output,
+        code="workflows/scripts/time_table.py",
+    output:
+        f"{RESULTS}/timings/time.csv",
+    log:
+        f"{RESULTS}/logs/time.log",
+    params:
+        folder=f"{RESULTS}/timings",
+    shell:
+        "python -m workflows.scripts.time_table --timings {params.folder:q} --output {output:q} 2> {log:q}"

@@ -1,0 +1,40 @@
+"""One job per cell of the grid: verl trains a model with one method and one seed.
+
+Cells do not share a process: imports are a tenth of a cell's time, and a job of its own can be killed, resumed,
+re-run and sent to another machine alone.
+"""
+
+
+def training_inputs(wildcards):
+    cell = cell_of(wildcards)
+    files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
+    if GRID.config["panels"][cell.panel_name].get("world"):
+        files += [f"{cell.model}/model.safetensors", f"{cell.model}/tokenizer.json"]
+    return files
+
+
+rule train:
+    input:
+        training_inputs,
+        # Not the whole catalogue: a new method's file re-runs nothing.
+        method=lambda wildcards: sources(f"methods/catalogue/{cell_of(wildcards).method}.py"),
+        code=sources("methods/*.py", "methods/backend/*.py"),
+    output:
+        metrics=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/metrics.jsonl", non_empty=True),
+        timing=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timing.jsonl",
+        manifest=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/manifest.json", non_empty=True),
+        checkpoints=directory(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/checkpoints"),
+    log:
+        f"{RESULTS}/logs/train/{SPACE.wildcard_pattern}.log",
+    benchmark:
+        f"{RESULTS}/timings/train/{SPACE.wildcard_pattern}.tsv"
+    threads: 1
+    resources:
+        mem_mb=3000,
+        runtime=60,
+    params:
+        # A function of wildcards only: Snakemake does not track one that takes the inputs.
+        cell=lambda wildcards: json.dumps(cell_of(wildcards).dump(), sort_keys=True),
+    shell:
+        "python -m methods.backend.launch --json {params.cell:q} "
+        "2> {log:q}"

@@ -27,7 +27,8 @@ from eval.statistics import METHODS, Interval, bootstrap_mean, paired_difference
 TIDY = ("panel", "method", "seed", "step", "metric", "value", "n")
 REFERENCE = "dppo_topk_kl"
 REWARD = "reward/mean"
-QUANTITIES = ("start", "final", "gain", "run_reward")
+START = "start"  # no interval: runs that share a warm start share this score, so its spread over seeds says nothing
+QUANTITIES = (START, "final", "gain", "run_reward")
 COMPARED = ("final", "run_reward")
 
 
@@ -65,11 +66,14 @@ def curve_rows(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path]) -> list[d
     return sorted(rows, key=lambda row: [row[key] for key in TIDY[:5]])
 
 
-def same_cells(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path]) -> None:
-    """Refuse runs without scores and scores without runs."""
-    for cell in sorted(runs.keys() ^ scores.keys()):
-        lacking, path = ("scores", runs[cell]) if cell in runs else ("the run", scores[cell])
-        raise InputError(f"{path}: {lacking} of this cell not among the given files")
+def check_cells(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path]) -> None:
+    """Refuse scores without a run, and a panel of which only some runs are scored (a panel without any is fine)."""
+    scored = {cell.panel for cell in scores}
+    for cell in sorted(scores.keys() - runs.keys()):
+        raise InputError(f"{scores[cell]}: the run of this cell is not among the given ones")
+    for cell in sorted(runs.keys() - scores.keys()):
+        if cell.panel in scored:
+            raise InputError(f"{runs[cell]}: the scores of this cell are not among the given ones")
 
 
 def _accuracy(path: Path, metric: str) -> dict[int, float]:
@@ -80,24 +84,25 @@ def _accuracy(path: Path, metric: str) -> dict[int, float]:
 
 
 def outcomes_of(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path], metric: str) -> dict[Cell, dict[str, float]]:
-    """{cell: {start, final, gain, run_reward}}; within a panel all cells must be scored at the same steps."""
-    same_cells(runs, scores)
+    """{cell: {start, final, gain, run_reward, step}}; within a panel all cells must be scored at the same steps.
+
+    start, final and gain are nan for a panel without scores.
+    """
     steps_of: dict[str, tuple[Path, tuple[int, int]]] = {}
     found: dict[Cell, dict[str, float]] = {}
-    for cell, path in scores.items():
-        accuracy = _accuracy(path, metric)
-        ends = (min(accuracy), max(accuracy))
-        other, expected = steps_of.setdefault(cell.panel, (path, ends))
-        if ends != expected:
-            raise InputError(f"{path} is scored from step {ends[0]} to {ends[1]}, {other} from {expected}")
-        run = runs[cell]
-        found[cell] = {
-            "start": accuracy[ends[0]],
-            "final": accuracy[ends[1]],
-            "gain": accuracy[ends[1]] - accuracy[ends[0]],
-            "run_reward": run_mean(read_metrics(run), REWARD, read_lag(run), run),
-            "step": float(ends[1]),
-        }
+    for cell, run in runs.items():
+        metrics = read_metrics(run)
+        values = {"start": math.nan, "final": math.nan, "step": float(max(metrics))}
+        if cell in scores:
+            path, accuracy = scores[cell], _accuracy(scores[cell], metric)
+            ends = (min(accuracy), max(accuracy))
+            other, expected = steps_of.setdefault(cell.panel, (path, ends))
+            if ends != expected:
+                raise InputError(f"{path} is scored from step {ends[0]} to {ends[1]}, {other} from {expected}")
+            values = {"start": accuracy[ends[0]], "final": accuracy[ends[1]], "step": float(ends[1])}
+        values["gain"] = values["final"] - values["start"]
+        values["run_reward"] = run_mean(metrics, REWARD, read_lag(run), run)
+        found[cell] = values
     return found
 
 
@@ -113,7 +118,7 @@ def summary_columns() -> list[str]:
     """Columns of the summary, in order."""
     columns = ["panel", "method", "final_step", "n_seeds"]
     for name in QUANTITIES:
-        columns += [name, f"{name}_low", f"{name}_high"]
+        columns += [name] if name == START else [name, f"{name}_low", f"{name}_high"]
     columns += ["reference", "n_pairs"]
     for name in COMPARED:
         columns += [f"{name}_diff", f"{name}_diff_low", f"{name}_diff_high", f"{name}_wins"]
@@ -141,10 +146,11 @@ def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Na
         for name in QUANTITIES:
             known = _finite({seed: of[name] for seed, of in seeds.items()})
             interval = bootstrap_mean(list(known.values()), generator(), **options)
-            row |= _interval_columns(name, interval)
-            notes.append(interval.note)
+            row |= {name: interval.mean} if name == START else _interval_columns(name, interval)
+            notes.append(interval.note if known else "")
             if len(known) < len(seeds):
-                notes.append(f"no step after the first lag ones: {name} undefined")
+                reason = "no step after the first lag ones" if name == "run_reward" else "not scored"
+                notes.append(f"{reason}: {name} undefined")
         for name in COMPARED:
             own, theirs = (_finite({s: of[name] for s, of in group.items()}) for group in (seeds, reference))
             paired = paired_difference(own, theirs, generator(), **options)
@@ -162,8 +168,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     commands = parser.add_subparsers(dest="table", required=True)
     for name, needed in (("scores", {"scores"}), ("curves", {"runs"}), ("summary", {"runs", "scores"})):
         command = commands.add_parser(name)
-        command.add_argument("--runs", type=Path, nargs="+", default=[], required="runs" in needed)
-        command.add_argument("--scores", type=Path, nargs="+", default=[], required="scores" in needed)
+        command.add_argument("--runs", type=Path, nargs="*", default=[], required="runs" in needed)
+        command.add_argument("--scores", type=Path, nargs="*", default=[], required="scores" in needed)
         command.add_argument("--output", type=Path, required=True)
     command.add_argument("--metric", default="avg@16", help="accuracy metric of the scores (default avg@16)")
     command.add_argument("--reference", default=REFERENCE, help=f"label to compare with (default {REFERENCE})")
@@ -178,9 +184,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write one table; 0, or 2 after one line that says what is wrong."""
     args = parse_arguments(arguments)
     try:
+        if args.table == "summary" and not (0 < args.level < 1 and args.resamples > 0 and args.seed >= 0):
+            raise InputError("--level must lie in (0, 1), --resamples be positive and --seed not negative")
         runs, scores = by_cell(args.runs, "--runs"), by_cell(args.scores, "--scores")
-        if args.runs and args.scores:
-            same_cells(runs, scores)
+        if args.table != "scores" or runs:
+            check_cells(runs, scores)
         if args.table == "summary":
             outcomes = outcomes_of(runs, scores, args.metric)
             write_csv(args.output, summary_columns(), summary_rows(outcomes, args))

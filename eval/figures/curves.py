@@ -50,14 +50,16 @@ def moving_mean(values: NDArray[Any], window: int) -> NDArray[Any]:
 
 
 def choose_accuracy(rows: Sequence[Mapping[str, str]]) -> str:
-    """The accuracy with the most steps: validation during training, or lm-eval's avg@k of the checkpoints."""
+    """The accuracy that most lines have, then the one with the most steps: lm-eval's avg@k, or the validation's."""
+    lines: dict[str, set[tuple[str, str]]] = {}
     steps: dict[str, set[str]] = {}
     for row in rows:
         if row["metric"] == VALIDATION or row["metric"].startswith("avg@"):
+            lines.setdefault(row["metric"], set()).add((row["panel"], row["method"]))
             steps.setdefault(row["metric"], set()).add(row["step"])
     if not steps:
         raise InputError(f"the curves hold neither {VALIDATION!r} nor an avg@k")
-    return max(sorted(steps), key=lambda metric: len(steps[metric]))
+    return max(sorted(steps), key=lambda metric: (len(lines[metric]), len(steps[metric])))
 
 
 def draw_lines(axes: Any, lines: Mapping[str, Any], labels: Mapping[str, Label], window: int) -> dict[str, float]:

@@ -44,10 +44,10 @@ class BatchRolloutManager:
         greedy = validate and not settings.do_sample
         repeated = [row for row in rows for _ in range(settings.n)]
         keys = [f"{row['uid']}_{i}_0" for row in rows for i in range(settings.n)]
-        prompt_ids = [ids for row in rows for ids in [self._tokenise(row)] * settings.n]
+        prompt_ids = [ids for row in rows for ids in [self.tokenise(row)] * settings.n]
         out = self.generate(prompt_ids, step, validate, 0.0 if greedy else settings.temperature)
-        scores, extras = self._score(repeated, out)
-        fields = _columns(prompt_ids, out, scores)
+        scores, extras = self.score(repeated, out)
+        fields = columns(prompt_ids, out, scores)
         for name in ("uid", "data_source", "reward_model"):
             fields[name] = NonTensorStack(*[row[name] for row in repeated])
         fields["extra_fields"] = NonTensorStack(*[{"reward_extra_info": extra} for extra in extras])
@@ -74,7 +74,8 @@ class BatchRolloutManager:
             keys=[row["uid"] for row in rows], partition_id=partition, tags=[dict(finished) for _ in rows]
         )
 
-    def _tokenise(self, row: dict[str, Any]) -> list[int]:
+    def tokenise(self, row: dict[str, Any]) -> list[int]:
+        """Prompt ids of one row by the chat template. Raises ValueError for a prompt longer than allowed."""
         ids = self.tokenizer.apply_chat_template(
             list(row["raw_prompt"]), add_generation_prompt=True, tokenize=True, return_dict=False
         )
@@ -85,7 +86,8 @@ class BatchRolloutManager:
             )
         return list(ids)
 
-    def _score(self, rows: list[dict[str, Any]], out: Generation) -> tuple[list[float], list[dict[str, Any]]]:
+    def score(self, rows: list[dict[str, Any]], out: Generation) -> tuple[list[float], list[dict[str, Any]]]:
+        """Reward and extra information of each sampled response."""
         responses = [tokens[:length] for tokens, length in zip(out.tokens.tolist(), out.lengths.tolist(), strict=True)]
         texts = self.tokenizer.batch_decode(responses, skip_special_tokens=True)
         scores, extras = [], []
@@ -119,7 +121,7 @@ def _rows(prompts: TensorDict) -> list[dict[str, Any]]:
     return [{name: values[i] for name, values in columns.items()} for i in range(len(prompts))]
 
 
-def _jagged(rows: Tensor, lengths: Tensor) -> Tensor:
+def jagged(rows: Tensor, lengths: Tensor) -> Tensor:
     """Right-padded [N, T, ...] to a jagged nested tensor [N, lengths, ...]."""
     keep = torch.arange(rows.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)
     return _packed(rows[keep], lengths)
@@ -133,11 +135,11 @@ def _packed(values: Tensor, lengths: Tensor) -> Tensor:
     )
 
 
-def _columns(prompt_ids: list[list[int]], out: Generation, scores: list[float]) -> dict[str, Any]:
+def columns(prompt_ids: list[list[int]], out: Generation, scores: list[float]) -> dict[str, Any]:
     """The tensor columns of verl's batch, each jagged over the rows; one set of offsets per kind of column."""
     prompt_lengths = torch.tensor([len(ids) for ids in prompt_ids])
     prompts = _packed(torch.tensor([token for ids in prompt_ids for token in ids]), prompt_lengths)
-    responses = _jagged(out.tokens, out.lengths)
+    responses = jagged(out.tokens, out.lengths)
     sequences = [torch.cat(pair) for pair in zip(prompts.unbind(), responses.unbind(), strict=True)]
     rewards = torch.zeros(out.tokens.shape)
     # verl sums token-level rewards per response; an outcome reward stands at the last token.
@@ -146,16 +148,16 @@ def _columns(prompt_ids: list[list[int]], out: Generation, scores: list[float]) 
     columns = {
         "prompts": prompts,
         "responses": responses,
-        "response_mask": _jagged(ones, out.lengths),
-        "loss_mask": _jagged(ones, out.lengths),
+        "response_mask": jagged(ones, out.lengths),
+        "loss_mask": jagged(ones, out.lengths),
         "input_ids": torch.nested.as_nested_tensor(sequences, layout=torch.jagged),
         "position_ids": torch.nested.as_nested_tensor(
             [torch.arange(len(ids)) for ids in sequences], layout=torch.jagged
         ),
-        "rollout_log_probs": _jagged(out.logp, out.lengths),
-        "rm_scores": _jagged(rewards, out.lengths),
+        "rollout_log_probs": jagged(out.logp, out.lengths),
+        "rm_scores": jagged(rewards, out.lengths),
     }
     if out.support_ids is not None and out.support_logp is not None:
-        columns[SUPPORT_IDS] = _jagged(out.support_ids, out.lengths)
-        columns[SUPPORT_LOGP] = _jagged(out.support_logp, out.lengths)
+        columns[SUPPORT_IDS] = jagged(out.support_ids, out.lengths)
+        columns[SUPPORT_LOGP] = jagged(out.support_logp, out.lengths)
     return columns

@@ -12,14 +12,17 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.sampling import Generation, SamplingParameters, generator, sample
-from methods.backend.staleness import Weights, WeightRing
+from methods.backend.staleness import Weights, WeightRing, checksum
 
 NAME = "hf"
 TRAINING, VALIDATION = 0, 1
 
 
 class HFRollout(BaseRollout):
-    """`actor_rollout_ref.rollout.name=hf`. Options under `rollout.custom`: top_k (K, 0 for none), lag (>= 0)."""
+    """`actor_rollout_ref.rollout.name=hf`. Options under `rollout.custom`: top_k (K, 0 for none), lag (>= 0).
+
+    `sampled` tells versions and checksums of the weights behind the latest training rollout and the latest sync.
+    """
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
@@ -39,6 +42,7 @@ class HFRollout(BaseRollout):
         self.ring = WeightRing(int(custom.get("lag", 0)))
         self.end_ids, self.pad_id = _special_ids(model_config)
         self._loaded: Weights | None = None
+        self.sampled: dict[str, int] = {}
 
     async def resume(self, tags: list[str]) -> None:
         """Nothing to wake up: the model never leaves memory."""
@@ -64,6 +68,15 @@ class HFRollout(BaseRollout):
         """Sample one response per prompt: from the lagged weights for training, from the current for validation."""
         weights = self.ring.current if validate else self.ring.sampling
         self._load(weights)
+        if not validate:
+            # Of the tensors the model really holds, not of what the ring says it gave.
+            held = self.model.state_dict()
+            self.sampled = {
+                "weights/sampled_version": weights.version,
+                "weights/sampled_checksum": checksum({name: held[name] for name in weights.tensors}),
+                "weights/synced_version": self.ring.current.version,
+                "weights/synced_checksum": self.ring.current.checksum,
+            }
         purpose = VALIDATION if validate else TRAINING
         return sample(
             self.model,

@@ -32,7 +32,6 @@ OURS = (
     "direction/",
     "support/",
     "updates/",
-    "weights_version/",
 )
 
 

@@ -129,7 +129,8 @@ class TetherWorker(ActorRolloutRefWorker):
         if steps != expected:
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
-        for name, value in {**self.support_loss.metrics.summary(), "updates/optimizer_steps": steps}.items():
+        ours = {**self.support_loss.metrics.summary(), **self.rollout.sampled, "updates/optimizer_steps": steps}
+        for name, value in ours.items():
             # One number per step: verl's reduction of a single value is the value, whatever the name contains.
             metrics[name] = [value]
         return output.cpu()

@@ -19,7 +19,8 @@ rule labels:
     log:
         f"{RESULTS}/logs/labels.log",
     params:
-        text=json.dumps(labels(), sort_keys=True),
+        # In the order of the configuration, which is the order of colours.
+        text=json.dumps(labels()),
     shell:
         "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
 

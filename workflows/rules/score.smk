@@ -19,7 +19,12 @@ rule score:
     input:
         rules.train.output.checkpoints,
         data=lambda wildcards: cell_of(wildcards).val_files,
-        code=sources("eval/*.py", "eval/tasks/**/*"),
+        # Not all of eval/: another table re-scores nothing.
+        code=sources(
+            *(f"eval/{name}.py" for name in ("score", "harness", "sampling", "metrics", "files")),
+            "eval/tasks/**/*.py",
+            "eval/tasks/**/*.yaml",
+        ),
     output:
         scores=ensure(f"{RESULTS}/scores/{SPACE.wildcard_pattern}.json", non_empty=True),
         samples=ensure(f"{RESULTS}/scores/{SPACE.wildcard_pattern}.samples.jsonl", non_empty=True),
@@ -32,8 +37,8 @@ rule score:
         mem_mb=3000,
         runtime=60,
     params:
-        pass_at=[k for k in (1, 4, 16) if k <= config["scoring"]["repeats"]],
         **config["scoring"],
+        pass_at=[k for k in (1, 4, 16) if k <= config["scoring"]["repeats"]],
         checkpoints=lambda wildcards: [f"--checkpoint={item}" for item in scored_checkpoints(wildcards)],
         task=lambda wildcards: GRID.source(wildcards.panel).task["name"],
         include=include_path,

@@ -36,5 +36,4 @@ rule train:
         # A function of wildcards only: Snakemake does not track one that takes the inputs.
         cell=lambda wildcards: json.dumps(cell_of(wildcards).dump(), sort_keys=True),
     shell:
-        "python -m methods.backend.launch --json {params.cell:q} "
-        "2> {log:q}"
+        "python -m methods.backend.launch --json {params.cell:q} " "2> {log:q}"

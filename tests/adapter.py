@@ -1,0 +1,213 @@
+"""`call(fn, **args)`: the quantities of tests/data/cases.json out of this project's own code.
+
+It converts types and composes our functions; it holds no formula, which would test nothing but itself. What the
+project lacks raises NotImplementedError. Plain lists in, plain numbers out; "inf", "-inf" and "nan" may be strings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods import aggregation, measures, registry
+from methods.catalogue import drpo
+from methods.directions import full_direction, predictive_direction, ratio_direction
+from methods.masks import MaskConfig, masked_coefficient, topk_proximity, trust_region_keep
+from methods.measures import FORWARD_KL, REVERSE_KL, TV, Measure
+from methods.signals import Signals, Support, sanitise
+from methods.support import united
+
+Result = float | int | list[float]
+
+_SPECIAL = {"inf", "+inf", "-inf", "nan"}
+_TOPK_MEASURES = {"topk_tv": TV, "topk_kl": FORWARD_KL}
+_BINARY_MEASURES = {"binary_tv": measures.binary_tv, "binary_kl": measures.binary_kl}
+
+
+def call(fn: str, *, dtype: torch.dtype = torch.float64, **args: Any) -> Result:
+    """Value of the quantity `fn`, computed in `dtype`. Raises NotImplementedError for what the project lacks."""
+    if fn not in _FUNCTIONS:
+        raise NotImplementedError(f"{fn}: not part of the project yet")
+    return _FUNCTIONS[fn](_Reader(dtype), **{name: _floats(value) for name, value in args.items()})
+
+
+def _floats(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_floats(item) for item in value]
+    return float(value) if isinstance(value, str) and value.lower() in _SPECIAL else value
+
+
+class _Reader:
+    """Turns plain values into tensors of one dtype."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.dtype = dtype
+
+    def __call__(self, value: Any) -> Tensor:
+        return torch.tensor(value, dtype=self.dtype)
+
+    def signals(
+        self, adv: float, pi_logp: float, mu_logp: float, support: Support | None = None, vocab: int | None = None
+    ) -> Signals:
+        """Signals of one token."""
+        return sanitise(
+            Signals(
+                logp_pi=self([[pi_logp]]),
+                logp_mu=self([[mu_logp]]),
+                advantages=self([[adv]]),
+                response_mask=torch.ones(1, 1, dtype=torch.bool),
+                support=support,
+                vocab_size=vocab,
+            )
+        )
+
+    def row(self, *, ids, mu_logp, pi_logp, k, mu_k_logp, pi_k_logp, vocab=None, adv: float = 1.0) -> Signals:
+        """Signals of one token with its top-K row."""
+        candidates = torch.tensor(ids, dtype=torch.int64).reshape(1, 1, -1)
+        slots, valid = united(candidates, torch.tensor([[k]]), self([[mu_logp]]))
+        support = Support(slots, self([[[*mu_logp, mu_k_logp]]]), self([[[*pi_logp, pi_k_logp]]]), valid)
+        return self.signals(adv, pi_k_logp, mu_k_logp, support, vocab)
+
+
+def _distribution(measure: Measure) -> Callable[..., float]:
+    return lambda read, mu, pi: measure.value(read(mu), read(pi)).item()
+
+
+def _full_direction(measure: Measure) -> Callable[..., float]:
+    return lambda read, pi, mu, k: full_direction(measure, read(mu), read(pi), torch.tensor(k)).item()
+
+
+def _topk(measure: Measure) -> Callable[..., float]:
+    return lambda read, **row: topk_proximity(read.row(**row), measure).item()
+
+
+def _topk_direction(rule: Any) -> Callable[..., float]:
+    return lambda read, **row: predictive_direction(read.row(**row), FORWARD_KL, rule).item()
+
+
+def _binary(kind: str) -> Callable[..., float]:
+    return lambda read, pi_logp, mu_logp: _BINARY_MEASURES[kind](read(mu_logp), read(pi_logp)).item()
+
+
+def _kept(advantages: Tensor, proximity: Tensor, direction: Tensor, delta_low: float, delta_high: float) -> float:
+    return float(trust_region_keep(advantages, proximity, direction, (delta_low, delta_high)).item())
+
+
+def _dppo_mask(read: _Reader, kind: str, adv: float, pi_logp: float, mu_logp: float, **delta: float) -> float:
+    signals = read.signals(adv, pi_logp, mu_logp)
+    proximity = _named(_BINARY_MEASURES, kind)(signals.logp_mu, signals.logp_pi)
+    return _kept(signals.advantages, proximity, ratio_direction(signals), **delta)
+
+
+def _dppo_mask_topk(read: _Reader, kind: str, delta_low: float, delta_high: float, **row: Any) -> float:
+    signals = read.row(**row)
+    proximity = topk_proximity(signals, _named(_TOPK_MEASURES, kind))
+    return _kept(signals.advantages, proximity, ratio_direction(signals), delta_low, delta_high)
+
+
+def _predictive_mask(read: _Reader, adv: float, divergence: float, direction: float, **delta: float) -> float:
+    return _kept(read(adv), read(divergence), read(direction), **delta)
+
+
+def _predictive_mask_full(read: _Reader, adv: float, pi: Any, mu: Any, k: int, **delta: float) -> float:
+    mu, pi = read(mu), read(pi)
+    direction = full_direction(FORWARD_KL, mu, pi, torch.tensor(k))
+    return _kept(read(adv), FORWARD_KL.value(mu, pi), direction, **delta)
+
+
+def _drpo_weight(read: _Reader, adv: float, pi_logp: float, mu_logp: float, delta: float) -> float:
+    return drpo.weight(read(adv), read(pi_logp), read(mu_logp), delta).item()
+
+
+def _policy_coef(read: _Reader, method: str, adv: float, pi_logp: float, mu_logp: float, **options: Any) -> float:
+    """Derivative of the loss with respect to log pi: the negative of a method's coefficient."""
+    signals = read.signals(adv, pi_logp, mu_logp)
+    if method.startswith("dppo_binary"):
+        radius = (options["delta_low"], options["delta_high"])
+        binary = _named(_BINARY_MEASURES, method.removeprefix("dppo_"))
+        return -masked_coefficient(
+            signals,
+            MaskConfig(delta=radius, ratio_cap=options.get("ratio_cap")),
+            proximity=binary(signals.logp_mu, signals.logp_pi),
+            direction=ratio_direction(signals),
+        ).item()
+    name = method
+    if method == "ppo":
+        name, options = "ppo_clip_higher", {**options, "dual_clip": options.get("clip_c"), "ratio_cap": None}
+        options.pop("clip_c", None)
+    if method == "cispo":
+        if options["eps_low"] < 1:
+            raise NotImplementedError("policy_coef: CISPO with a lower bound is not in the catalogue yet")
+        name, options = "pg_is", {"ratio_cap": 1 + options["eps_high"]}
+    if name not in registry.names():
+        raise NotImplementedError(f"policy_coef: {method} is not in the catalogue yet")
+    ours = registry.get(name)
+    return -ours.coefficient(signals, ours.configure(options)).item()
+
+
+def _agg_loss(read: _Reader, mode: str, losses: Any, mask: Any, horizon: float | None = None) -> float:
+    return aggregation.aggregate(read(losses), torch.tensor(mask), mode, loss_scale_factor=horizon).item()
+
+
+def _agg_loss_micro(read: _Reader, mode: str, micro: Any, horizon: float | None = None) -> float:
+    """micro: dicts of losses and mask; the counts of the whole batch divide every part."""
+    parts = [(read(_floats(part["losses"])), torch.tensor(part["mask"])) for part in micro]
+    tokens, sequences = (sum(column) for column in zip(*(aggregation.counts(mask) for _, mask in parts), strict=True))
+    settings: Any = {
+        "batch_num_tokens": tokens,
+        "global_batch_size": sequences,
+        "loss_scale_factor": horizon,
+    }
+    return sum(aggregation.aggregate(losses, mask, mode, **settings).item() for losses, mask in parts)
+
+
+def _entropy(read: _Reader, logits: Any) -> float:
+    from methods.vocabulary import policy_statistics
+
+    return policy_statistics(read([logits]), torch.zeros(1, 0, dtype=torch.int64)).entropy.item()
+
+
+def _score(name: str) -> Callable[..., float]:
+    def score(_: _Reader, **args: Any) -> float:
+        from eval import metrics
+
+        return float(getattr(metrics, name)(**args))
+
+    return score
+
+
+def _named(table: dict[str, Any], kind: str) -> Any:
+    if kind not in table:
+        raise NotImplementedError(f"{kind}: not part of the project yet; there are {', '.join(table)}")
+    return table[kind]
+
+
+_FUNCTIONS: dict[str, Callable[..., Result]] = {
+    "forward_kl": _distribution(FORWARD_KL),
+    "reverse_kl": _distribution(REVERSE_KL),
+    "tv": _distribution(TV),
+    "binary_tv": _binary("binary_tv"),
+    "binary_kl": _binary("binary_kl"),
+    "topk_tv": _topk(TV),
+    "topk_kl": _topk(FORWARD_KL),
+    "direction_exact": _full_direction(FORWARD_KL),
+    "direction_tv": _full_direction(TV),
+    "direction_reverse_kl": _full_direction(REVERSE_KL),
+    "direction_topk_agg": _topk_direction("aggregated"),
+    "direction_topk_uniform": _topk_direction("uniform"),
+    "dppo_mask": _dppo_mask,
+    "dppo_mask_topk": _dppo_mask_topk,
+    "predictive_mask": _predictive_mask,
+    "predictive_mask_full": _predictive_mask_full,
+    "drpo_weight": _drpo_weight,
+    "policy_coef": _policy_coef,
+    "agg_loss": _agg_loss,
+    "agg_loss_micro": _agg_loss_micro,
+    "entropy": _entropy,
+    "avg_at_k": _score("avg_at_k"),
+    "pass_at_k": _score("pass_at_k"),
+    "stderr_avg_at_k": _score("stderr_avg_at_k"),
+}

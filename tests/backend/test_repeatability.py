@@ -1,0 +1,104 @@
+"""property: the same cell gives the same bytes, alone or after others in one process, killed and resumed or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from methods.backend import launch, trainer
+from methods.backend.snapshot import Snapshot
+
+
+def in_a_process_of_its_own(cell: Any, folder: Path) -> subprocess.Popen[bytes]:
+    path = folder / f"{Path(cell.output).name}.json"
+    path.write_text(json.dumps(cell.dump()))
+    return subprocess.Popen(
+        [sys.executable, "-m", "methods.backend.launch", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def results(output: Path) -> tuple[bytes, dict[str, torch.Tensor]]:
+    weights = load_file(sorted((output / "checkpoints").iterdir())[-1] / "model.safetensors")
+    return (output / "metrics.jsonl").read_bytes(), weights
+
+
+def test_same_seed_same_bytes_other_seed_other_bytes(tiny_world: Any, tmp_path: Path) -> None:
+    """The first run is a process of its own, the others share this one: sharing leaves no trace."""
+    alone = in_a_process_of_its_own(tiny_world.cell(tmp_path / "alone"), tmp_path)
+    out, _ = alone.communicate(timeout=300)
+    assert alone.returncode == 0, out.decode()
+    launch.train(tiny_world.cell(tmp_path / "other", seed=1))
+    launch.train(tiny_world.cell(tmp_path / "shared"))
+    metrics, weights = results(tmp_path / "alone")
+    shared_metrics, shared_weights = results(tmp_path / "shared")
+    assert shared_metrics == metrics
+    assert all(torch.equal(weights[name], shared_weights[name]) for name in weights)
+    assert results(tmp_path / "other")[0] != metrics
+
+
+def test_a_killed_run_resumes_to_the_same_end(tiny_world: Any, tmp_path: Path) -> None:
+    """SIGKILL after step 4 of 8 with restart points every 3 steps; then equal bytes, no row doubled or lost."""
+    settings = {"steps": 8, "save_every": 3, "validate_every": 2, "lag": 2}
+    launch.train(tiny_world.cell(tmp_path / "whole", **settings))
+    cell = tiny_world.cell(tmp_path / "killed", **settings)
+    killed = in_a_process_of_its_own(cell, tmp_path)
+    log = cell.work_dir / "metrics.jsonl"
+    deadline = time.monotonic() + 240
+    while not (log.exists() and len(log.read_text().splitlines()) >= 5):
+        assert killed.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
+        time.sleep(0.005)
+    os.killpg(killed.pid, signal.SIGKILL)
+    killed.wait()
+    assert not (tmp_path / "killed" / "manifest.json").exists()
+    launch.train(cell)
+    assert results(tmp_path / "killed")[0] == results(tmp_path / "whole")[0]
+    weights, expected = results(tmp_path / "killed")[1], results(tmp_path / "whole")[1]
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+
+
+def test_other_settings_never_resume_from_an_old_run(tiny_world: Any, tmp_path: Path) -> None:
+    """The work of an interrupted run with another configuration is moved aside."""
+    launch.prepare_work(tiny_world.cell(tmp_path / "run", lr=1e-3))
+    (tmp_path / "run.work" / "metrics.jsonl").write_text("old")
+    launch.prepare_work(tiny_world.cell(tmp_path / "run", lr=2e-3))
+    assert not (tmp_path / "run.work" / "metrics.jsonl").exists()
+    assert (tmp_path / "run.work.superseded" / "metrics.jsonl").read_text() == "old"
+
+
+def test_a_snapshot_around_an_update_leaves_no_trace(tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """A probe steps the optimiser, draws random numbers and restores, before every real step."""
+    launch.train(tiny_world.cell(tmp_path / "plain"))
+    probed: list[float] = []
+    setup = trainer.InProcessTrainer._setup
+
+    def probe(engine: Any) -> None:
+        snapshot = Snapshot.capture(engine)
+        before = [p.detach().clone() for p in engine.module.parameters()]
+        engine.optimizer.step()
+        engine.lr_scheduler.step()
+        torch.rand(3)
+        moved = max(float((p - b).detach().abs().max()) for p, b in zip(engine.module.parameters(), before, strict=True))
+        snapshot.restore(engine)
+        assert all(torch.equal(p, b) for p, b in zip(engine.module.parameters(), before, strict=True))
+        probed.append(moved)
+
+    def with_probe(self: Any) -> None:
+        setup(self)
+        self.worker.actor.engine.before_optimizer_step.append(probe)
+
+    monkeypatch.setattr(trainer.InProcessTrainer, "_setup", with_probe)
+    launch.train(tiny_world.cell(tmp_path / "probed"))
+    assert len(probed) == 3 * 2 and min(probed) > 0
+    assert results(tmp_path / "probed")[0] == results(tmp_path / "plain")[0]

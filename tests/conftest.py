@@ -1,0 +1,81 @@
+"""What several rooms' tests share: a tiny world with a model that solves it sometimes, and cells that train on it."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+for _name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
+    os.environ.setdefault(_name, "1")
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True)
+class TinyWorld:
+    """Sorting 3 numbers below 40 (45 tokens), and a model with a few seconds of supervised training."""
+
+    folder: Path
+    model: Path
+
+    @property
+    def train(self) -> Path:
+        return self.folder / "train.parquet"
+
+    @property
+    def test(self) -> Path:
+        return self.folder / "test.parquet"
+
+    def cell(self, output: Path, method: str = "dppo_topk_kl", seed: int = 0, **changes: Any) -> Any:
+        """A cell of 3 steps with 2 mini-batches; `changes` go to the panel, except fields of the cell itself."""
+        from methods.backend.recipe import Cell
+
+        panel: dict[str, Any] = {
+            "lr": 1e-3,
+            "prompts": 8,
+            "group": 4,
+            "mini_batches": 2,
+            "steps": 3,
+            "lag": 1,
+            "top_k": 5,
+            "prompt_length": 5,
+            "response_length": 4,
+        }
+        fields: dict[str, Any] = {
+            "label": method,
+            "method": method,
+            "seed": seed,
+            "model": str(self.model),
+            "train_files": [str(self.train)],
+            "val_files": [str(self.test)],
+            "reward_function": {"path": str(ROOT / "workflows" / "world" / "reward.py")},
+            "output": str(output),
+        }
+        own = set(Cell.__dataclass_fields__) - {"panel"}
+        fields |= {name: value for name, value in changes.items() if name in own}
+        panel |= {name: value for name, value in changes.items() if name not in own}
+        return Cell.build({**fields, "panel": panel})
+
+
+@pytest.fixture(scope="session")
+def tiny_world(tmp_path_factory: pytest.TempPathFactory) -> TinyWorld:
+    """Built once; about five seconds."""
+    from transformers import AutoTokenizer
+
+    from workflows.world import build, warm_start
+    from workflows.world.sorting import SortingWorld
+
+    root = tmp_path_factory.mktemp("tiny world")  # a blank in the path, on purpose
+    world = SortingWorld(numbers=3, limit=40, train_prompts=64, test_prompts=16, seed=0)
+    build.write(world, root / "world")
+    training = warm_start.Training(target=0.2, batch=128, lr=4e-3, check_every=25, check_prompts=64)
+    model, _ = warm_start.fit(world, warm_start.ModelSize(hidden=32, layers=1, heads=1), training, seed=0)
+    model.save_pretrained(root / "model")
+    AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
+    return TinyWorld(folder=root / "world", model=root / "model")

@@ -1,0 +1,137 @@
+"""`python -m derivations`: table, steps, files, exit status. LaTeX is checked for balance, not compiled."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from derivations import theorem
+from derivations.__main__ import main
+from derivations.report import write_atomically
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_whole_run_is_green_and_fast(capsys):
+    start = time.perf_counter()
+    assert main([]) == 0
+    assert time.perf_counter() - start < 30
+    out = capsys.readouterr().out
+    for name in theorem.names():
+        assert re.search(rf"^{name} .* yes ", out, re.MULTILINE)
+    assert f"{len(theorem.names())} of {len(theorem.names())} theorems proved" in out
+    assert "seconds" in out
+
+
+def test_steps_of_one_theorem(capsys):
+    assert main(["--theorem", "predictive_direction"]) == 0
+    out = capsys.readouterr().out
+    assert "π_k - μ_k + Σ_i((μ_i - π_i)*π_i)" in out
+    assert "d/dc {" in out and "at c=0" in out
+    assert "arXiv 2607.10848, Eq. 7 [S]" in out
+    assert "local_global_split  arXiv" not in out
+    assert "\\" not in out and "$" not in out, "LaTeX reached the terminal"
+
+
+def test_two_runs_write_the_same_bytes(tmp_path):
+    """Two processes with different hash seeds, as the order of sets must not show."""
+    contents = []
+    for seed in ("1", "2"):
+        files = [tmp_path / f"{seed}.{kind}" for kind in ("json", "text", "tex")]
+        options = [part for file in files for part in (f"--{file.suffix[1:]}", str(file))]
+        command = [sys.executable, "-m", "derivations", *options]
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+        contents.append([file.read_bytes() for file in files])
+    assert contents[0] == contents[1]
+    assert len(list(tmp_path.iterdir())) == 6, "a temporary file was left"
+
+
+def test_json_holds_everything_but_timings(tmp_path):
+    file = tmp_path / "results.json"
+    assert main(["--json", str(file)]) == 0
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert [entry["name"] for entry in content["theorems"]] == list(theorem.names())
+    for entry in content["theorems"]:
+        assert entry["proved"] is True and entry["error"] is None
+        assert entry["steps"] and entry["claims"] and entry["certificate"]["cases"] > 0
+    assert "seconds" not in file.read_text(encoding="utf-8")
+
+
+def test_tex_is_balanced(tmp_path):
+    file = tmp_path / "results.tex"
+    assert main(["--tex", str(file)]) == 0
+    content = file.read_text(encoding="utf-8")
+    assert content.isascii()
+    assert content.count("{") == content.count("}")
+    opened, closed = (re.findall(rf"\\{word}{{(\w+\*?)}}", content) for word in ("begin", "end"))
+    assert sorted(opened) == sorted(closed)
+    assert content.count("$") % 2 == 0
+    for name in theorem.names():
+        assert theorem.get(name).title in content
+        assert theorem.get(name).latex in content
+
+
+def test_unknown_theorem_lists_the_known_ones(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--theorem", "eq_7"])
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert "unknown theorem 'eq_7'" in message
+    assert all(name in message for name in theorem.names())
+
+
+def test_refuted_theorem_fails_the_run_and_is_named(tmp_path, capsys, monkeypatch):
+    good = theorem.get("uniform_tail")
+    wrong = good.with_claim("direction", -good.claim("direction"))
+    monkeypatch.setitem(theorem._REGISTRY, "uniform_tail", wrong)
+    file, tex = tmp_path / "results.json", tmp_path / "results.tex"
+    assert main(["--json", str(file), "--tex", str(tex)]) == 1
+    captured = capsys.readouterr()
+    assert re.search(r"^uniform_tail .* NO ", captured.out, re.MULTILINE)
+    assert "theorem uniform_tail: " in captured.err
+    entry = next(e for e in json.loads(file.read_text())["theorems"] if e["name"] == "uniform_tail")
+    assert entry["proved"] is False and "differ by" in entry["error"]
+    assert "Not proved" in tex.read_text()
+
+
+@pytest.mark.parametrize("option", ["--json", "--text", "--tex"])
+def test_missing_folder_is_named_before_the_work(option, tmp_path, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([option, str(tmp_path / "nowhere" / "file")])
+    assert stopped.value.code == 2
+    assert "nowhere does not exist" in capsys.readouterr().err
+
+
+def test_too_few_digits_are_refused(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["--dps", "4"])
+    assert stopped.value.code == 2
+    assert "--dps is 4, allowed are 15 and above" in capsys.readouterr().err
+
+
+def test_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch):
+    file = tmp_path / "kept.txt"
+    write_atomically(file, "old")
+
+    def refuse(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="disk full"):
+        write_atomically(file, "new")
+    assert file.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["kept.txt"]
+
+
+def test_room_never_imports_torch():
+    code = "import sys, derivations.__main__, derivations.formulas; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "False"

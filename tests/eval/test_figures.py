@@ -1,0 +1,165 @@
+"""The curves figure: bytes, numbers behind it, refusals. Whether it looks good takes an eye."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eval.figures.curves import choose_accuracy, main, moving_mean, read_series, seed_note
+from eval.figures.style import PALETTE, read_labels, spread
+from eval.files import InputError, read_csv
+from eval.tables import main as tables
+
+Paths = tuple[list[str], list[str]]
+
+
+@pytest.fixture
+def curves(paths: Paths, tmp_path: Path) -> Path:
+    """curves.csv of the small grid."""
+    path = tmp_path / "curves.csv"
+    assert tables(["curves", "--runs", *paths[0], "--scores", *paths[1], "--output", str(path)]) == 0
+    return path
+
+
+def draw(curves: Path, cells: Path, output: Path, *options: str) -> int:
+    """Run the figure's command."""
+    given = ["--curves", str(curves), "--labels", str(cells / "labels.json"), "--output", str(output)]
+    return main([*given, *options])
+
+
+def test_same_data_same_bytes(curves: Path, cells: Path, tmp_path: Path) -> None:
+    """Two runs give the same SVG, without a date; other data give another."""
+    for name in ("a.svg", "b.svg"):
+        assert draw(curves, cells, tmp_path / name) == 0
+    first = (tmp_path / "a.svg").read_bytes()
+    assert first == (tmp_path / "b.svg").read_bytes()
+    assert b"<dc:date>" not in first and not re.search(rb"20\d\d-\d\d-\d\d", first)
+    changed = tmp_path / "changed.csv"
+    changed.write_text(curves.read_text().replace("0.62", "0.66"))
+    assert draw(changed, cells, tmp_path / "c.svg") == 0
+    assert first != (tmp_path / "c.svg").read_bytes()
+
+
+def test_caption_says_what_the_band_is(curves: Path, cells: Path, tmp_path: Path) -> None:
+    """The SVG carries the description that the report shows as its caption."""
+    assert draw(curves, cells, tmp_path / "a.svg") == 0
+    text = (tmp_path / "a.svg").read_text()
+    assert "Line: mean over 3 seeds. Band: lowest to highest seed." in text
+    assert "[F] exact from the paper" in text
+    assert seed_note({1}) == "One seed per method, so no band."
+    assert "2 to 3 seeds" in seed_note({2, 3})
+
+
+def test_series_are_seed_by_step(curves: Path) -> None:
+    """Values [seeds, steps] at the steps that all seeds share."""
+    rows = read_csv(curves, "curves")
+    steps, values = read_series(rows, "reward/mean")["B"]["dppo_topk_kl"]
+    assert steps.tolist() == [1, 2, 3, 4]
+    assert values == pytest.approx(np.array([[0.9, 0.9, 0.5, 0.5], [0.9, 0.9, 0.51, 0.51], [0.9, 0.9, 0.52, 0.52]]))
+    lacking = [row for row in rows if not (row["seed"] == "1" and row["step"] == "3")]
+    assert read_series(lacking, "reward/mean")["B"]["dppo_topk_kl"][0].tolist() == [1, 2, 4]
+    nothing = [row for row in rows if (row["seed"] == "0") == (row["step"] == "4")]
+    with pytest.raises(InputError, match="share no step"):
+        read_series(nothing, "reward/mean")
+
+
+def test_moving_mean_is_centred() -> None:
+    """Window 3: (0+3)/2, (0+3+6)/3, (3+6+3)/3, (6+3)/2; window 1 changes nothing."""
+    values = np.array([[0.0, 3.0, 6.0, 3.0]])
+    assert moving_mean(values, 3).tolist() == [[1.5, 3.0, 4.0, 4.5]]
+    assert moving_mean(values, 1).tolist() == values.tolist()
+
+
+def test_accuracy_with_most_steps_is_chosen(curves: Path) -> None:
+    """As many lines and steps: the first by name; then the denser one; a panel without scores counts more; none is an
+    error."""
+    rows = read_csv(curves, "curves")
+    assert choose_accuracy(rows) == "avg@16"
+    extra = {**rows[0], "metric": "val/accuracy", "step": "2"}
+    assert choose_accuracy([*rows, extra]) == "val/accuracy"
+    scored = [{**rows[0], "metric": "avg@16", "step": str(step)} for step in range(9)]
+    assert choose_accuracy([*rows, *scored]) == "avg@16"
+    assert choose_accuracy([*rows, *scored, {**extra, "panel": "unscored"}]) == "val/accuracy"
+    with pytest.raises(InputError, match="neither"):
+        choose_accuracy([row for row in rows if row["metric"] == "reward/mean"])
+
+
+def test_labels_keep_their_distance_and_order() -> None:
+    """Label heights stay in order, a gap apart, inside the axes, and untouched where there is room."""
+    assert spread([0.2, 0.8], 0.1, 0.0, 1.0) == [0.2, 0.8]
+    assert spread([0.5, 0.5], 0.1, 0.0, 1.0) == pytest.approx([0.45, 0.55])
+    generator = np.random.default_rng(0)
+    for count in range(1, 14):
+        targets = list(generator.uniform(size=count) ** 3)
+        heights = spread(targets, 0.066, 0.0, 1.0)
+        assert min(heights) >= -1e-9 and max(heights) <= 1 + 1e-9
+        ordered = [heights[i] for i in np.argsort(targets)]
+        assert all(b - a >= 0.066 - 1e-9 for a, b in zip(ordered, ordered[1:], strict=False))
+
+
+def test_colours_follow_the_labels_file(tmp_path: Path) -> None:
+    """A method keeps its colour when others are not drawn; 28 methods differ in colour or dash."""
+    content: dict[str, Any] = {f"m{i}": {"title": f"M {i}", "mark": "N"} for i in range(29)}
+    content["m3"]["colour"] = "#123456"
+    path = tmp_path / "labels.json"
+    path.write_text(json.dumps(content))
+    few, many = read_labels(path, ["m8", "m3"]), read_labels(path, content)
+    assert list(few) == ["m3", "m8"] and few["m8"] == many["m8"]
+    assert few["m3"].colour == "#123456" and many["m0"].colour == PALETTE[0]
+    assert len({(label.colour, str(label.dashes)) for name, label in many.items() if name != "m28"}) == 28
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ({"pg_is": {"title": "PG-IS", "mark": "N"}}, "no entry for ['dppo_topk_kl']; it has ['pg_is']"),
+        ({"pg_is": {"title": "PG-IS", "mark": "X"}, "dppo_topk_kl": {}}, "label pg_is: needs a title and a mark"),
+        ({"pg_is": {"title": "P", "mark": "N", "colour": "red"}, "dppo_topk_kl": {}}, "colour must look like"),
+        ([], "expected an object"),
+    ],
+)
+def test_bad_labels(labels: Any, message: str, curves: Path, cells: Path, tmp_path: Path, capsys: Any) -> None:
+    """The message names the file and the label."""
+    (cells / "labels.json").write_text(json.dumps(labels))
+    assert draw(curves, cells, tmp_path / "a.svg") == 2
+    error = capsys.readouterr().err
+    assert message in error and "labels.json" in error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--accuracy", "val/nothing"], "no 'val/nothing'; it has ["),
+        (["--smooth", "4"], "--smooth must be an odd number"),
+    ],
+)
+def test_bad_options(options: list[str], message: str, curves: Path, cells: Path, tmp_path: Path, capsys: Any) -> None:
+    """One line on stderr, no figure."""
+    assert draw(curves, cells, tmp_path / "a.svg", *options) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "a.svg").exists()
+
+
+def test_other_formats_and_half_drawn_methods_are_refused(
+    curves: Path, cells: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """Only SVG (or PNG, to look at); a method with reward but no accuracy would be a line without a name."""
+    assert draw(curves, cells, tmp_path / "a.pdf") == 2
+    assert "must end in .svg" in capsys.readouterr().err
+    lines = curves.read_text().splitlines(keepends=True)
+    curves.write_text("".join(line for line in lines if not ("pg_is" in line and "avg@16" in line)))
+    assert draw(curves, cells, tmp_path / "a.svg", "--accuracy", "avg@16") == 2
+    assert "not there for the same methods" in capsys.readouterr().err
+
+
+def test_titles_are_text(curves: Path, cells: Path, tmp_path: Path) -> None:
+    """Dollar signs, angle brackets and ampersands in a title are drawn, not interpreted."""
+    labels = {name: {"title": f"$x_{i}$ <b> & {name}", "mark": "N"} for i, name in enumerate(["pg_is", "dppo_topk_kl"])}
+    (cells / "labels.json").write_text(json.dumps(labels))
+    assert draw(curves, cells, tmp_path / "a.svg") == 0
+    assert "<b>" not in (tmp_path / "a.svg").read_text()

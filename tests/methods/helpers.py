@@ -1,0 +1,136 @@
+"""Builders shared by the tests of this room: signals out of logits, the lines of the catalogue, hypothesis settings.
+
+Shapes: B sequences, T response tokens, K candidates, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from hypothesis import settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from methods import registry
+from methods.signals import Signals, Support, sanitise
+from methods.support import united
+from tests.methods import reference
+from tests.methods.reference import Token
+
+# Same examples on every machine and at every time; no deadline, since a shared machine may stall.
+properties = settings(deadline=None, derandomize=True, max_examples=60, database=None)
+# For properties that run the whole catalogue on a batch in every example.
+batch_properties = settings(properties, max_examples=20)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the paper's tables: a method with its options, and the same formula in plain Python."""
+
+    method: str
+    options: dict[str, Any]
+    formula: Callable[[Token], float]
+
+    @property
+    def label(self) -> str:
+        return "-".join([self.method, *(f"{name}={value}" for name, value in self.options.items())])
+
+    def coefficient(self, signals: Signals) -> Tensor:
+        """g of sanitised signals, [B, T]."""
+        method = registry.get(self.method)
+        return method.coefficient(sanitise(signals), method.configure(self.options))
+
+
+def lines() -> list[Line]:
+    """Every registered method with its defaults, and the second delta of DRPO."""
+    return [
+        Line("drpo", {}, reference.drpo),
+        Line("drpo", {"delta": 0.15}, lambda token: reference.drpo(token, delta=0.15)),
+        Line("pg_is", {}, reference.pg_is),
+        Line("ppo_clip_higher", {}, reference.ppo),
+        Line("dppo_topk_kl", {}, reference.dppo_topk_kl),
+        Line("predictive_aggregated", {}, lambda token: reference.predictive(token, "aggregated")),
+        Line("predictive_uniform", {}, lambda token: reference.predictive(token, "uniform")),
+    ]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Random or chosen positions: logits of both policies [B, T, V], sampled ids and advantages [B, T], K."""
+
+    logits_mu: Tensor
+    logits_pi: Tensor
+    sampled: Tensor
+    advantages: Tensor
+    top_k: int
+
+    @property
+    def candidates(self) -> Tensor:
+        """[B, T, K] ids as the rollout engine records them (ties fall as they fall)."""
+        return self.logits_mu.topk(self.top_k, dim=-1).indices
+
+    def signals(self, **changes: Any) -> Signals:
+        """Signals as the trainer builds them: top-K of mu, the sampled token united, both log-probs at those ids."""
+        logp_mu, logp_pi = self.logits_mu.log_softmax(-1), self.logits_pi.log_softmax(-1)
+        ids, valid = united(self.candidates, self.sampled)
+        chosen = self.sampled.unsqueeze(-1)
+        signals = Signals(
+            logp_pi=logp_pi.gather(-1, chosen).squeeze(-1),
+            logp_mu=logp_mu.gather(-1, chosen).squeeze(-1),
+            advantages=self.advantages,
+            response_mask=torch.ones_like(self.sampled, dtype=torch.bool),
+            support=Support(ids, logp_mu.gather(-1, ids), logp_pi.gather(-1, ids), valid),
+            sum_pi_squared=logp_pi.exp().square().sum(-1),
+            vocab_size=logp_mu.shape[-1],
+        )
+        return replace(signals, **changes)
+
+    def tokens(self) -> list[list[Token]]:
+        """The same positions for the plain-Python reference."""
+        candidates, rows = self.candidates.tolist(), []
+        for b in range(self.sampled.shape[0]):
+            row = []
+            for t in range(self.sampled.shape[1]):
+                mu = reference.softmax(self.logits_mu[b, t].tolist())
+                pi = reference.softmax(self.logits_pi[b, t].tolist())
+                row.append(Token(mu, pi, candidates[b][t], int(self.sampled[b, t]), float(self.advantages[b, t])))
+            rows.append(row)
+        return rows
+
+
+def random_rows(
+    seed: int, *, batch: int = 4, length: int = 8, vocab: int = 12, top_k: int = 4, lag: float = 1.0
+) -> Rows:
+    """Off-policy positions in float64: pi is mu with noise of size `lag` on its logits; a third has A = 0 or A < 0."""
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    logits_mu = 1.5 * normal(batch, length, vocab)
+    logits_pi = logits_mu + lag * normal(batch, length, vocab)
+    probabilities = logits_mu.softmax(-1).flatten(0, 1)
+    sampled = torch.multinomial(probabilities, 1, generator=random).reshape(batch, length)
+    advantages = normal(batch, length)
+    advantages[:, ::4] = 0.0
+    return Rows(logits_mu, logits_pi, sampled, advantages, top_k)
+
+
+Pair = tuple[list[float], list[float]]
+
+
+def pairs_of_logits(low: int = 3, high: int = 8, size: float = 4.0) -> st.SearchStrategy[Pair]:
+    """Logits of mu and pi over one vocabulary of `low` to `high` tokens."""
+    one = st.floats(-size, size, allow_nan=False)
+
+    def both(n: int) -> st.SearchStrategy[Pair]:
+        return st.tuples(st.lists(one, min_size=n, max_size=n), st.lists(one, min_size=n, max_size=n))
+
+    return st.integers(low, high).flatmap(both)
+
+
+def tensor(values: Any) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)

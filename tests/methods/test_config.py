@@ -1,0 +1,83 @@
+"""Claim: a nonsensical option is refused before anything runs, with method, field, value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import FrozenInstanceError, fields
+from typing import Any
+
+import pytest
+
+from methods import registry
+from methods.config import MethodConfigError, sides
+
+NONSENSE: list[Any] = [0, 0.0, -0.15, math.nan, math.inf, -math.inf, True, False, "0.15", None, {}, [], object]
+BAD_RADII: list[Any] = [*NONSENSE, (0.1, 0.2, 0.3), (0.1,), [0.1], (0.1, 0), (-0.1, 0.2), ("a", 0.1), (0.1, None)]
+BAD_CAPS: list[Any] = [x for x in NONSENSE if x is not None] + [0.5, 0.999, (5.0, 5.0)]
+
+BAD = {
+    "drpo": {"delta": [*NONSENSE, (0.1, 0.2)], "ratio_cap": BAD_CAPS},
+    "pg_is": {"ratio_cap": BAD_CAPS},
+    "ppo_clip_higher": {
+        "eps_low": [*NONSENSE, 1.5],
+        "eps_high": NONSENSE,
+        "dual_clip": BAD_CAPS,
+        "ratio_cap": BAD_CAPS,
+    },
+    "dppo_topk_kl": {"delta": BAD_RADII, "ratio_cap": BAD_CAPS},
+    "predictive_aggregated": {"delta": BAD_RADII, "ratio_cap": BAD_CAPS},
+    "predictive_uniform": {"delta": BAD_RADII, "ratio_cap": BAD_CAPS},
+}
+CASES = [(m, f, v) for m, options in BAD.items() for f, values in options.items() for v in values]
+
+
+@pytest.mark.parametrize(("method", "field", "value"), CASES, ids=lambda x: repr(x)[:24])
+def test_a_bad_value_is_refused(method: str, field: str, value: Any) -> None:
+    with pytest.raises(MethodConfigError) as error:
+        registry.get(method).configure({field: value})
+    message = str(error.value)
+    assert message.startswith(f"method {method}: {field} = ") and "allowed is" in message
+
+
+def test_every_option_of_every_method_is_tried() -> None:
+    options = {name: {f.name for f in fields(registry.get(name).config_type)} for name in registry.names()}
+    assert options == {name: set(bad) for name, bad in BAD.items()}
+
+
+@pytest.mark.parametrize("method", sorted(BAD))
+def test_an_unknown_option_lists_the_known_ones(method: str) -> None:
+    known = ", ".join(sorted(BAD[method]))
+    want = f"method {method}: unknown option 'detla'; its options are: {known}"
+    with pytest.raises(MethodConfigError, match=f"^{re.escape(want)}$"):
+        registry.get(method).configure({"detla": 0.15})
+
+
+def test_the_papers_defaults() -> None:
+    """Widths .2/.28 and C = 5, delta .15 [S] for the masks, and the released 12.5 without a cap for DRPO."""
+    defaults = {name: vars(registry.get(name).configure()) for name in registry.names()}
+    mask = {"delta": 0.15, "ratio_cap": 5.0}
+    assert defaults == {
+        "drpo": {"delta": 12.5, "ratio_cap": None},
+        "pg_is": {"ratio_cap": None},
+        "ppo_clip_higher": {"eps_low": 0.2, "eps_high": 0.28, "dual_clip": None, "ratio_cap": 5.0},
+        "dppo_topk_kl": mask,
+        "predictive_aggregated": mask,
+        "predictive_uniform": mask,
+    }
+
+
+def test_good_values_arrive() -> None:
+    """Lists, as YAML gives them, become pairs; integers are numbers; a cap may be switched off."""
+    config = registry.get("dppo_topk_kl").configure({"delta": [0.1, 2], "ratio_cap": None})
+    assert (config.delta, config.ratio_cap) == ((0.1, 2), None)
+    assert registry.get("pg_is").configure({"ratio_cap": 1}).ratio_cap == 1
+    assert registry.get("ppo_clip_higher").configure({"eps_low": 1}).eps_low == 1
+    assert sides(0.15) == (0.15, 0.15) and sides((0.1, 0.2)) == (0.1, 0.2)
+
+
+@pytest.mark.parametrize("method", sorted(BAD))
+def test_options_cannot_change_afterwards(method: str) -> None:
+    config = registry.get(method).configure()
+    with pytest.raises(FrozenInstanceError):
+        config.ratio_cap = 3.0

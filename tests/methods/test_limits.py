@@ -1,0 +1,175 @@
+"""Claim: at the edges of the number range and of a region every value is finite, or the limit it must have.
+
+Log-ratios far out, impossible and certain tokens, ties, exact equality with a radius, products that underflow.
+Refused inputs are the claim of test_signals.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from methods.directions import TAIL_RULES, predictive_direction
+from methods.masks import capped_ratio, topk_proximity, trust_region_keep
+from methods.measures import MEASURES, binary_kl, binary_tv
+from methods.signals import LOG_RATIO_LIMIT, Signals, Support, log_ratio, probability, sanitise
+from methods.support import united
+from tests.methods.helpers import Line, lines, tensor
+
+INF = math.inf
+FAR = (-1.0, -101.0, -1e4, -INF, 0.0)
+GRID = list(itertools.product(FAR, FAR, (1.0, -1.0, 0.0)))
+DTYPES = (torch.float32, torch.float64)
+
+
+def far_tokens(dtype: torch.dtype) -> Signals:
+    """One row, a token for each (log pi, log mu, A) of the grid, with two further candidates."""
+    pi, mu, advantages = (torch.tensor([column], dtype=dtype) for column in zip(*GRID, strict=True))
+    sampled = torch.zeros(1, len(GRID), dtype=torch.int64)
+    ids, valid = united(torch.tensor([1, 2]).expand(1, len(GRID), 2), sampled)
+
+    def slots(own: Tensor, others: list[float]) -> Tensor:
+        return torch.cat([torch.tensor(others, dtype=dtype).expand(1, len(GRID), 2), own.unsqueeze(-1)], -1)
+
+    return Signals(
+        logp_pi=pi,
+        logp_mu=mu,
+        advantages=advantages,
+        response_mask=torch.ones_like(sampled, dtype=torch.bool),
+        support=Support(ids, slots(mu, [-2.0, -INF]), slots(pi, [-INF, -3.0]), valid),
+        sum_pi_squared=torch.full_like(pi, 0.5),
+        vocab_size=5,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("line", lines(), ids=lambda line: line.label)
+def test_no_log_ratio_breaks_a_coefficient(line: Line, dtype: torch.dtype) -> None:
+    """Finite everywhere, and exactly 0 where A = 0 (in plain float32 code 0 * inf would be NaN)."""
+    signals = far_tokens(dtype)
+    g = line.coefficient(signals)
+    assert torch.isfinite(g).all()
+    assert (g[signals.advantages == 0] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_log_prob_breaks_a_measure_or_direction(dtype: torch.dtype) -> None:
+    signals = sanitise(far_tokens(dtype))
+    for measure in MEASURES.values():
+        proximity = topk_proximity(signals, measure)
+        assert torch.isfinite(proximity).all() and (proximity >= 0).all()
+        for rule in TAIL_RULES:
+            assert torch.isfinite(predictive_direction(signals, measure, rule)).all()
+
+
+def test_the_log_ratio_is_limited_on_both_sides() -> None:
+    """Hand values: 100 above and below become 20; two impossible tokens agree."""
+    pi, mu = tensor([-1.0, -101.0, -1.0, -INF, -INF, -3.0]), tensor([-101.0, -1.0, -INF, -1.0, -INF, -2.5])
+    torch.testing.assert_close(log_ratio(pi, mu), tensor([20.0, -20.0, 20.0, -20.0, 0.0, -0.5]))
+    assert LOG_RATIO_LIMIT == 20.0
+
+
+def test_a_ratio_is_capped_from_above_only() -> None:
+    signals = Signals(tensor([[math.log(0.9), -3.0]]), tensor([[-3.0, math.log(0.9)]]), tensor([[1.0, 1.0]]), tensor(1))
+    above, below = 0.9 / math.exp(-3), math.exp(-3) / 0.9
+    torch.testing.assert_close(capped_ratio(signals, 5.0), tensor([[5.0, below]]))
+    torch.testing.assert_close(capped_ratio(signals, None), tensor([[above, below]]))
+
+
+@pytest.mark.parametrize(
+    ("advantage", "method", "options", "want"),
+    [
+        (1.0, "ppo_clip_higher", {"dual_clip": 3.0}, 0.0),
+        (-1.0, "ppo_clip_higher", {"dual_clip": 3.0}, 0.0),
+        (-1.0, "ppo_clip_higher", {}, -5.0),
+        (1.0, "pg_is", {}, math.exp(20)),
+        (1.0, "pg_is", {"ratio_cap": 3}, 3.0),
+        (-1.0, "drpo", {}, -math.exp(20) * (1 + (math.exp(-1) - math.exp(-101)) / 12.5)),
+    ],
+)
+def test_a_stale_log_prob_by_hand(advantage: float, method: str, options: dict, want: float) -> None:
+    """pi = e^-1 against mu = e^-101."""
+    signals = Signals(tensor([[-1.0]]), tensor([[-101.0]]), tensor([[advantage]]), torch.ones(1, 1))
+    torch.testing.assert_close(Line(method, options, float).coefficient(signals), tensor([[want]]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equality_with_the_radius_keeps(dtype: torch.dtype) -> None:
+    """At delta a token is inside, one representable number above it is not; high is for A > 0, low for A < 0."""
+    low, high = 0.15, 0.3
+    for radius, advantage in ((high, 1.0), (low, -1.0)):
+        at = torch.tensor(radius, dtype=dtype)
+        above = torch.nextafter(at, torch.tensor(INF, dtype=dtype))
+        proximity = torch.stack([at, above])
+        advantages = torch.full((2,), advantage, dtype=dtype)
+        outward, inward = advantages, -advantages
+        assert trust_region_keep(advantages, proximity, outward, (low, high)).tolist() == [True, False]
+        assert trust_region_keep(advantages, proximity, inward, (low, high)).tolist() == [True, True]
+
+
+def test_ties_keep() -> None:
+    """A = 0 and a direction of exactly 0 are no outward moves, however far the policies are apart."""
+    far = tensor([9.0, 9.0, INF])
+    assert trust_region_keep(tensor([0.0, 1.0, -1.0]), far, tensor([1.0, 0.0, -0.0]), 0.1).all()
+    assert not trust_region_keep(tensor([1.0]), tensor([INF]), tensor([1.0]), 0.1).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_small_numbers_keep_their_sign(dtype: torch.dtype) -> None:
+    """A * d underflows to zero; its sign does not."""
+    tiny = torch.tensor([torch.finfo(dtype).tiny], dtype=dtype)
+    assert (tiny * tiny == 0).all()
+    assert not trust_region_keep(tiny, tiny + 1, tiny, 0.1).any()
+    assert not trust_region_keep(-tiny, tiny + 1, -tiny, 0.1).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=sorted(MEASURES))
+def test_impossible_and_certain_tokens(measure, dtype: torch.dtype) -> None:
+    """Zeros: identical policies are at 0 with no direction; disjoint ones are farther than any radius in use."""
+    certain, other, spread = (torch.tensor(p, dtype=dtype) for p in ([1.0, 0, 0], [0, 1.0, 0], [0.5, 0.5, 0.0]))
+    assert measure.value(certain, certain) == 0 and measure.logit_gradient(certain, certain).abs().sum() == 0
+    for mu, pi in itertools.product((certain, other, spread), repeat=2):
+        value, gradient = measure.value(mu, pi), measure.logit_gradient(mu, pi)
+        assert torch.isfinite(value) and torch.isfinite(gradient).all()
+        assert value == 0 if mu is pi else value >= 0.5
+    # A saturated softmax cannot move: no logit step changes it to first order.
+    if measure.name != "forward_kl":
+        assert measure.logit_gradient(spread, certain).abs().sum() == 0
+
+
+def test_a_floor_never_hides_a_missing_tail() -> None:
+    """The rollout tail is a weight (0 log 0 = 0), the current one sits under the logarithm (field case 35)."""
+    kl = MEASURES["forward_kl"].value
+    full = kl(tensor([0.6, 0.4, 0.0]), tensor([0.5, 0.3, 0.2]))
+    torch.testing.assert_close(full, tensor(0.6 * math.log(1.2) + 0.4 * math.log(4 / 3)))
+    assert 5 < kl(tensor([0.5, 0.3, 0.2]), tensor([0.6, 0.4, 0.0])) < INF
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_binary_measures_at_the_edges(dtype: torch.dtype) -> None:
+    def log(*p: float) -> Tensor:
+        return torch.tensor(p, dtype=torch.float64).log().to(dtype)
+
+    mu, pi = log(0.0, 1.0, 1.0, 0.0, 1.0, 0.3), log(0.2, 0.5, 1.0, 0.0, 0.0, 0.3)
+    torch.testing.assert_close(binary_tv(mu, pi), torch.tensor([0.2, 0.5, 0, 0, 1, 0], dtype=dtype))
+    want = torch.tensor([-math.log(0.8), math.log(2), 0, 0, INF, 0], dtype=dtype)
+    torch.testing.assert_close(binary_kl(mu, pi), want)
+    certain = binary_kl(log(0.5), log(1.0))
+    assert 5 < certain < INF
+    # Both ends of a rare outcome, where 1 - p by subtraction loses per cents in float32.
+    for m, p in ((1e-6, 3e-6), (1 - 1e-6, 1 - 3e-6)):
+        torch.testing.assert_close(binary_kl(log(m), log(p)).double(), tensor([9.01389711e-7]), rtol=1e-5, atol=0)
+
+
+def test_a_log_prob_above_zero_is_a_certain_token() -> None:
+    """+.0078125 against .75: shift .25, no log of a negative rest (field case 10)."""
+    above, mu = tensor([0.0078125]), tensor([0.75]).log()
+    assert probability(above).item() == 1
+    torch.testing.assert_close(binary_tv(mu, above), tensor([0.25]))
+    assert binary_kl(above, mu).item() == pytest.approx(-math.log(0.75))
+    assert torch.isfinite(binary_kl(mu, above))

@@ -1,0 +1,215 @@
+"""definition and agreement: the registered losses in verl's own hands, without our launcher or worker.
+
+Not covered: a whole main_ppo run (Ray).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+import verl  # noqa: F401
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.utils.config import omega_conf_to_dataclass
+from verl.workers.config import FSDPActorConfig, PolicyLossConfig
+from verl.workers.utils.losses import ppo_loss
+
+from methods import registry
+from methods.backend import plugin  # noqa: F401
+from methods.backend.policy_loss import Carried, TetherPolicyLossConfig, carrying, loss_name
+from methods.config import MethodConfigError
+from methods.registry import Needs, UnknownMethodError
+from methods.signals import Support
+from methods.support import united
+
+SAMPLED_ONLY = [name for name in registry.names() if Needs.TOP_K not in registry.get(name).needs]
+TOP_K = [name for name in registry.names() if Needs.TOP_K in registry.get(name).needs]
+
+
+def actor_config(policy_loss: Any, mode: str = "token-mean") -> FSDPActorConfig:
+    return FSDPActorConfig(
+        strategy="fsdp2",
+        rollout_n=1,
+        ppo_mini_batch_size=2,
+        ppo_micro_batch_size_per_gpu=2,
+        loss_agg_mode=mode,
+        entropy_coeff=0.0,
+        policy_loss=policy_loss,
+    )
+
+
+def micro_batch(dp_size: int = 1) -> tuple[TensorDict, torch.Tensor]:
+    """Two sequences of 2 prompt and 3, 2 response tokens in verl's layout; log_probs [2 * 5 - 1] with gradient."""
+    from verl.utils import tensordict_utils as tu
+
+    def jagged(*rows: list[float]) -> torch.Tensor:
+        return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+    data = TensorDict(
+        {
+            "prompts": jagged([1, 2], [1, 2]),
+            "responses": jagged([3, 4, 5], [3, 4]),
+            "response_mask": jagged([1, 1, 1], [1, 1]),
+            "old_log_probs": jagged([math.log(0.2), math.log(0.5), math.log(0.3)], [math.log(0.4), math.log(0.1)]),
+            "advantages": jagged([0.5, 0.5, 0.5], [-0.5, -0.5]),
+        },
+        batch_size=[2],
+    )
+    tu.assign_non_tensor(data, dp_size=dp_size, batch_num_tokens=5, global_batch_size=2)
+    probabilities = [0.0, 0.45, 0.5, 0.1, 0.0, 0.0, 0.1, 0.3, 0.0]  # row j predicts token j + 1
+    log_probs = torch.tensor([math.log(p) if p else -1.0 for p in probabilities], requires_grad=True)
+    return data, log_probs
+
+
+def gradient(config: FSDPActorConfig) -> list[float]:
+    data, log_probs = micro_batch()
+    offsets = torch.tensor([0, 5, 9])
+    output = {"log_probs": torch.nested.nested_tensor_from_jagged(log_probs, offsets, min_seqlen=4, max_seqlen=5)}
+    loss, metrics = ppo_loss(config, output, data)
+    loss.backward()
+    assert all(math.isfinite(float(m.aggregate())) for m in metrics.values())
+    assert log_probs.grad is not None
+    rows = [1, 2, 3, 6, 7]
+    assert all(g == 0 for i, g in enumerate(log_probs.grad.tolist()) if i not in rows)
+    return [log_probs.grad[i].item() for i in rows]
+
+
+# (pi, mu, A) of the five response tokens above
+TOKENS = [(0.45, 0.2, 0.5), (0.5, 0.5, 0.5), (0.1, 0.3, 0.5), (0.1, 0.4, -0.5), (0.3, 0.1, -0.5)]
+
+
+@pytest.mark.parametrize("name", SAMPLED_ONLY)
+def test_a_loss_works_by_its_name_in_a_users_own_run(name: str) -> None:
+    """verl's stock PolicyLossConfig and its own ppo_loss: the paper's defaults apply, the gradient is -g / tokens."""
+    from methods.signals import Signals
+
+    pi, mu, advantages = (torch.tensor([column]) for column in zip(*TOKENS, strict=True))
+    method = registry.get(name)
+    signals = Signals(pi.log(), mu.log(), advantages, torch.ones(1, 5, dtype=torch.bool))
+    g = method.coefficient(signals, method.configure())
+    assert gradient(actor_config(PolicyLossConfig(loss_mode=loss_name(name)))) == pytest.approx((-g[0] / 5).tolist())
+
+
+def test_options_reach_the_loss() -> None:
+    """DRPO with delta .15 on the five tokens, by hand: g = r A (1 - sign(A) (pi - mu) / .15)."""
+    expected = [-(p / m) * a * (1 - math.copysign(1, a) * (p - m) / 0.15) / 5 for p, m, a in TOKENS]
+    config = TetherPolicyLossConfig(loss_mode="drpo", options={"delta": 0.15})
+    assert gradient(actor_config(config)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_hydra_builds_the_typed_config() -> None:
+    raw = OmegaConf.create(
+        {
+            "_target_": "methods.backend.policy_loss.TetherPolicyLossConfig",
+            "loss_mode": "drpo",
+            "options": {"delta": 2.5},
+        }
+    )
+    config = omega_conf_to_dataclass(raw)
+    assert isinstance(config, TetherPolicyLossConfig) and config.options == {"delta": 2.5}
+
+
+@pytest.mark.parametrize(
+    ("loss_mode", "options", "error", "match"),
+    [
+        ("drpo", {"delta": 0}, MethodConfigError, "drpo: delta = 0"),
+        ("drpo", {"dleta": 1}, MethodConfigError, "drpo: unknown option 'dleta'.*delta"),
+        ("drop", {}, UnknownMethodError, "unknown method 'drop'.*drpo"),
+    ],
+)
+def test_bad_options_are_refused_when_the_config_is_built(
+    loss_mode: str, options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        TetherPolicyLossConfig(loss_mode=loss_mode, options=options)
+
+
+@pytest.mark.parametrize("name", TOP_K)
+def test_a_top_k_method_without_support_names_the_setting(name: str) -> None:
+    with pytest.raises(ValueError, match="custom.top_k"):
+        gradient(actor_config(PolicyLossConfig(loss_mode=loss_name(name))))
+
+
+def test_a_recomputed_anchor_with_weights_is_refused() -> None:
+    """verl's decoupled mode passes rollout_is_weights: its old log-probs are then not the rollout's."""
+    loss = get_policy_loss_fn("pg_is")
+    one = torch.zeros(1, 1)
+    with pytest.raises(ValueError, match="bypass_mode"):
+        loss(one, one, one, torch.ones(1, 1), rollout_is_weights=one)
+
+
+MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", registry.names())
+def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
+    """field case 3: NaN, inf, log-probs of +5 and wild ids outside the response mask, every method, every mode."""
+
+    def run(garbage: bool) -> tuple[float, list[float]]:
+        mask = torch.tensor([[1, 1, 0], [1, 0, 0]], dtype=torch.bool)
+        logp = torch.tensor([[-1.0, -2.0, -1.0], [-0.5, -1.0, -1.0]])
+        old = torch.tensor([[-1.5, -1.0, -1.0], [-2.0, -1.0, -1.0]])
+        advantages = torch.tensor([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
+        ids, valid = united(torch.tensor([[[0, 1]] * 3] * 2), torch.tensor([[0, 1, 0], [2, 0, 0]]))
+        at = torch.stack([old, old - 1, old], -1)
+        if garbage:
+            bad = torch.tensor([float("nan"), float("inf"), 5.0])
+            for tensor in (logp, old, advantages):
+                tensor[0, 2], tensor[1, 1], tensor[1, 2] = bad
+            at = torch.where(mask.unsqueeze(-1), at, torch.full_like(at, float("nan")))
+            ids = torch.where(mask.unsqueeze(-1), ids, torch.full_like(ids, 10**9))
+        logp.requires_grad_()
+        carried = Carried(Support(ids, at, at - 0.1, valid), vocab_size=8)
+        with carrying(carried):
+            config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
+            loss, _ = get_policy_loss_fn(loss_name(name))(old, logp, advantages, mask, mode, config)
+        loss.backward()
+        assert logp.grad is not None
+        return loss.item(), logp.grad.flatten().tolist()
+
+    assert run(garbage=True) == run(garbage=False)
+    assert all(map(math.isfinite, run(garbage=True)[1]))
+
+
+def test_an_empty_micro_batch_gives_a_connected_zero() -> None:
+    """field case 4: no valid token, with verl's global token count: loss 0, gradient exactly 0."""
+    for mode in MODES:
+        config = actor_config(PolicyLossConfig(loss_mode="drpo"), mode)
+        config.global_batch_info.update(dp_size=1, batch_num_tokens=4, global_batch_size=2)
+        logp = torch.full((2, 2), -1.0, requires_grad=True)
+        mask = torch.zeros(2, 2, dtype=torch.bool)
+        loss, metrics = get_policy_loss_fn("drpo")(logp.detach(), logp, torch.ones(2, 2), mask, mode, config)
+        loss.backward()
+        assert logp.grad is not None
+        assert loss.item() == 0 and loss.requires_grad and (logp.grad == 0).all() and not metrics
+
+
+def test_a_fresh_worker_knows_every_loss() -> None:
+    """field case 49: an interpreter with nothing but the environment that verl documents for its workers."""
+    names = [loss_name(name) for name in registry.names()]
+    program = (
+        "import verl; from verl.trainer.ppo.core_algos import get_policy_loss_fn as g; "
+        f"print([g(n).__module__ for n in {names!r}])"
+    )
+    environment = {"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "HOME": os.environ.get("HOME", "/")}
+    by_entry_point = environment
+    by_variable = environment | {
+        "VERL_USE_EXTERNAL_PLUGINS": "none",
+        "VERL_USE_EXTERNAL_MODULES": "methods.backend.plugin",
+    }
+    running = [
+        subprocess.Popen([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for env in (by_entry_point, by_variable)
+    ]
+    for process in running:
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err.decode()
+        assert out.decode().count("methods.backend.policy_loss") == len(names)

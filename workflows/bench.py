@@ -37,7 +37,8 @@ def measure(steps: int) -> int:
     ratios = [a / b for a, b in zip(ours, minimal, strict=True)]
     for name, values in (("verl trainer, in process", ours), ("minimal loop, same worker", minimal)):
         print(f"{name:28s} {statistics.median(values):.3f} s a step")
-    print(f"{'ratio':28s} {statistics.median(ratios):.2f}  (min {min(ratios):.2f}, max {max(ratios):.2f}, n {len(ratios)})")
+    spread = f"min {min(ratios):.2f}, max {max(ratios):.2f}, n {len(ratios)}"
+    print(f"{'ratio':28s} {statistics.median(ratios):.2f}  ({spread})")
     print(json.dumps({name: round(statistics.median(values), 3) for name, values in stages.items()}))
     return 0
 

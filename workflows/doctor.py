@@ -10,7 +10,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 MINIMUM_DISK_GB = 3.0
-EXTRAS = {"dev": ("pytest", "hypothesis", "ruff", "mypy", "snakefmt"), "gpu": ("vllm", "flash_attn"), "wandb": ("wandb",)}
+EXTRAS = {
+    "dev": ("pytest", "hypothesis", "ruff", "mypy", "snakefmt"),
+    "gpu": ("vllm", "flash_attn"),
+    "wandb": ("wandb",),
+}
 
 Finding = tuple[bool, str]
 
@@ -41,10 +45,13 @@ def _plugin() -> Iterator[Finding]:
         yield False, f"verl does not load: {done.stderr.strip().splitlines()[-1]}"
         return
     device, count, *missing = done.stdout.split()
-    yield not missing, (
-        f"verl loads the plugin: device {device}, {count} methods registered"
-        if not missing
-        else f"verl does not know {missing[0]}: set VERL_USE_EXTERNAL_MODULES=methods.backend.plugin"
+    yield (
+        not missing,
+        (
+            f"verl loads the plugin: device {device}, {count} methods registered"
+            if not missing
+            else f"verl does not know {missing[0]}: set VERL_USE_EXTERNAL_MODULES=methods.backend.plugin"
+        ),
     )
 
 

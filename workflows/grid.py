@@ -7,10 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
+import yaml
+from jsonschema.exceptions import best_match
+from snakemake.utils import validate
+
 from methods.backend.recipe import Cell, CellError
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
 TOY_REWARD = "workflows/world/reward.py"
+SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
 
 class GridError(ValueError):
@@ -34,6 +40,22 @@ class Grid:
 
     config: Mapping[str, Any]
     origin: str
+
+    @classmethod
+    def check(cls, config: dict[str, Any], origin: str) -> Grid:
+        """Validate a configuration and every cell of it; fills in the schema's defaults. Raises GridError."""
+        if isinstance(config.get("methods"), dict):
+            # `pg_is:` alone in YAML is null; it means a method without options.
+            config["methods"] = {label: settings or {} for label, settings in config["methods"].items()}
+        schema = yaml.safe_load(SCHEMA.read_text())
+        error = best_match(jsonschema.Draft202012Validator(schema).iter_errors(config))
+        if error is not None:
+            place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
+            raise GridError(f"{origin}: {place.lstrip('.') or 'top level'}: {error.message}{_known(error)}")
+        validate(config, str(SCHEMA))
+        grid = cls(config, origin)
+        list(grid.cells())
+        return grid
 
     @property
     def results(self) -> str:
@@ -68,7 +90,7 @@ class Grid:
             return self._own_source(panel, settings)
         for name, section in (("world", "worlds"), ("model", "models")):
             if name not in settings:
-                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing (or give model_path, train_files, ...)")
+                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing (or give model_path and data)")
             self._require(f"panels.{panel}.{name}", settings[name], section)
         world = f"{self.results}/worlds/{settings['world']}"
         return Source(
@@ -82,7 +104,7 @@ class Grid:
     def _own_source(self, panel: str, settings: Mapping[str, Any]) -> Source:
         for name in ("model_path", "train_files", "val_files", "reward_function"):
             if name not in settings:
-                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing beside model_path and data of your own")
+                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing beside your own model or data")
         paths = {"model_path": [settings["model_path"]], "reward_function.path": [settings["reward_function"]["path"]]}
         paths |= {name: settings[name] for name in ("train_files", "val_files")}
         for name, values in paths.items():
@@ -146,3 +168,10 @@ class Grid:
         if value not in self.config[section]:
             known = ", ".join(self.config[section]) or "none"
             raise GridError(f"{self.origin}: {field} = {value!r}: allowed are the names under {section}: {known}")
+
+
+def _known(error: jsonschema.ValidationError) -> str:
+    """The keys that are allowed where an unknown one stands."""
+    if error.validator != "additionalProperties":
+        return ""
+    return f"; allowed are {', '.join(error.schema.get('properties', {}))}"

@@ -33,6 +33,9 @@ class BatchRolloutManager:
         self.tokenizer = omega_conf_to_dataclass(config.actor_rollout_ref.model).tokenizer
         self.reward_fn = get_custom_reward_fn(config) or default_compute_score
         self.generate = generate
+        # Per-row objects cost more than the sampling; in training only these two features of verl read them.
+        filtered = config.algorithm.get("filter_groups")
+        self.keeps_context = bool(config.trainer.get("rollout_data_dir") or (filtered and filtered.enable))
 
     def generate_sequences(self, prompts: TensorDict) -> None:
         """The method that verl's trainer calls for each training and validation batch."""
@@ -48,10 +51,12 @@ class BatchRolloutManager:
         out = self.generate(prompt_ids, step, validate, 0.0 if greedy else settings.temperature)
         scores, extras = self.score(repeated, out)
         fields = columns(prompt_ids, out, scores)
-        for name in ("uid", "data_source", "reward_model"):
-            fields[name] = NonTensorStack(*[row[name] for row in repeated])
-        fields["extra_fields"] = NonTensorStack(*[{"reward_extra_info": extra} for extra in extras])
+        fields["uid"] = NonTensorStack(*[row["uid"] for row in repeated])
         fields["num_turns"] = NonTensorStack(*[2] * len(keys))
+        if validate or self.keeps_context:
+            for name in ("data_source", "reward_model"):
+                fields[name] = NonTensorStack(*[row[name] for row in repeated])
+            fields["extra_fields"] = NonTensorStack(*[{"reward_extra_info": extra} for extra in extras])
         tq.kv_batch_put(
             keys=keys,
             partition_id=partition,
@@ -70,9 +75,7 @@ class BatchRolloutManager:
             ],
         )
         finished = {"is_prompt": True, "status": "finished", "global_steps": step}
-        tq.kv_batch_put(
-            keys=[row["uid"] for row in rows], partition_id=partition, tags=[dict(finished) for _ in rows]
-        )
+        tq.kv_batch_put(keys=[row["uid"] for row in rows], partition_id=partition, tags=[dict(finished) for _ in rows])
 
     def tokenise(self, row: dict[str, Any]) -> list[int]:
         """Prompt ids of one row by the chat template. Raises ValueError for a prompt longer than allowed."""

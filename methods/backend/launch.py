@@ -1,6 +1,6 @@
 """Train one cell in this process with verl's own trainer, and publish its results only when they are complete.
 
-    python -m methods.backend.launch CELL.json [--print-overrides]
+python -m methods.backend.launch CELL.json [--print-overrides]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from methods.backend import versions
 from methods.backend.preflight import check
 from methods.backend.recipe import Cell, CellError, verl_overrides
 
+
 def compose(cell: Cell) -> Any:
     """verl's `ppo_trainer` configuration with this cell's overrides, resolved and validated by verl."""
     from hydra import compose as hydra_compose
@@ -31,9 +32,7 @@ def compose(cell: Cell) -> Any:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer", overrides=verl_overrides(cell))
     config.transfer_queue.enable = True
-    validate_config(
-        config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config)
-    )
+    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     return config
 
 
@@ -177,7 +176,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def position(cell: Cell) -> tuple[int, int]:
-    """(i, n) of this cell in the grid for the progress line, from TETHER_CELLS (a JSON list) where a pipeline sets it."""
+    """(i, n) of this cell in the grid, for the progress line: from TETHER_CELLS, a JSON list a pipeline may set."""
     cells = json.loads(os.environ.get("TETHER_CELLS", "[]"))
     own = [i for i, name in enumerate(cells, start=1) if Path(cell.output).as_posix().endswith(name)]
     return (own[0], len(cells)) if own else (1, 1)

@@ -90,7 +90,7 @@ class LocalQueue:
             partition.cells.pop(key, None)
 
     def install(self) -> None:
-        """Put these in place of transfer_queue's client functions: its servers are Ray actors, this process has none."""
+        """Put these in place of transfer_queue's client functions, whose servers are Ray actors."""
         for function in (self.kv_batch_put, self.kv_batch_get, self.kv_list, self.kv_clear):
             setattr(tq, function.__name__, function)
 

@@ -14,7 +14,7 @@ PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 
 
 class CellError(ValueError):
-    """A setting of a cell is unknown, missing or outside its range; the message names field, value and what is allowed."""
+    """A setting is unknown, missing or outside its range; the message names field, value and what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class Panel:
     advantage_std: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples"):
+        sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
+        for name in sizes:
             _integer(name, getattr(self, name), low=1)
         for name in ("lag", "top_k", "validate_every", "save_every", "export_every", "warmup_steps"):
             _integer(name, getattr(self, name), low=0)

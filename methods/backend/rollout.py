@@ -12,7 +12,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.sampling import Generation, SamplingParameters, generator, sample
-from methods.backend.staleness import Weights, WeightRing, checksum
+from methods.backend.staleness import WeightRing, Weights, checksum
 
 NAME = "hf"
 TRAINING, VALIDATION = 0, 1
@@ -95,7 +95,7 @@ class HFRollout(BaseRollout):
         # A tied head is absent from the trainer's named tensors and follows the embedding.
         missing = [name for name in missing if name not in self._tied_names()]
         if missing or unexpected:
-            raise RuntimeError(f"weight sync does not fit the rollout model: missing {missing}, unexpected {unexpected}")
+            raise RuntimeError(f"weights do not fit the rollout model: missing {missing}, unexpected {unexpected}")
         self._loaded = weights
 
     def _tied_names(self) -> set[str]:

@@ -116,5 +116,5 @@ def _draw(logp: Tensor, random: torch.Generator) -> Tensor:
 
 
 def _with_sampled(ids: Tensor, logp: Tensor, sampled: Tensor, sampled_logp: Tensor) -> tuple[Tensor, Tensor]:
-    """Append the sampled token as the last slot; `methods.support.distinct` later drops it where it repeats a candidate."""
+    """Append the sampled token as last slot; `methods.support.distinct` drops it where it repeats a candidate."""
     return torch.cat([ids, sampled.unsqueeze(-1)], -1), torch.cat([logp, sampled_logp.unsqueeze(-1)], -1)

@@ -24,7 +24,7 @@ QUANTILES = (0.5, 0.9, 0.99)
 
 @dataclass
 class TokenMetrics:
-    """Accumulates per-token observations of one training step. `radius`: of the diagnostics, the same for all methods."""
+    """Accumulates observations of one training step. `radius`: of the diagnostics, the same for all methods."""
 
     radius: float = 0.15
     sums: dict[str, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class TokenMetrics:
         self.histogram += other.histogram
 
     def summary(self) -> dict[str, float]:
-        """Final numbers by metric name; empty without tokens. Shares are of active tokens (A != 0) unless named else."""
+        """Final numbers by metric name; empty without tokens. Shares are of active tokens (A != 0)."""
         s, tokens, active = self.sums, self.sums.get("tokens", 0.0), self.sums.get("active", 0.0)
         if not tokens:
             return {}

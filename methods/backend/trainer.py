@@ -97,7 +97,8 @@ class InProcessTrainer(PPOTrainerSync):
         self._init_dump_executor()
         os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", RAY_LOCAL_WORLD_SIZE="1")
         os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-        os.environ.setdefault("MASTER_PORT", "0")  # read by verl's Worker, used by nobody: see engine.init_process_group
+        # Read by verl's Worker, used by nobody: see engine.init_process_group.
+        os.environ.setdefault("MASTER_PORT", "0")
         self.resource_pool_manager = ResourcePoolManager({"global_pool": [1]}, {})
         self.ref_in_actor = False
         role = "actor_rollout_ref" if self.use_reference_policy else "actor_rollout"

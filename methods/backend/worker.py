@@ -1,4 +1,4 @@
-"""verl's training worker with our loss installed: it carries the support from rollout to loss and counts what happens."""
+"""verl's training worker with our loss: it carries the support from rollout to loss and counts what happens."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.engine import init_process_group
+from methods.backend.mini_batches import TetherTrainingWorker
 from methods.backend.policy_loss import Carried, carrying, loss_name, method_of
 from methods.backend.token_metrics import TokenMetrics
 from methods.signals import Support
@@ -65,8 +66,8 @@ class SupportLoss:
         responses, ends = ids.offsets().diff(), data["input_ids"].offsets()[1:]
         # Row of the j-th response token of a sequence that ends at `end`: end - 1 - (responses - j).
         starts = (ends - 1 - responses).repeat_interleave(responses)
-        offsets = torch.arange(ids.values().shape[0], device=ids.device) - ids.offsets()[:-1].repeat_interleave(responses)
-        statistics = policy_statistics(logits.detach()[starts + offsets], ids.values())
+        places = torch.arange(len(starts), device=starts.device) - ids.offsets()[:-1].repeat_interleave(responses)
+        statistics = policy_statistics(logits.detach()[starts + places], ids.values())
         padded = _Padder(responses)
         support_ids = padded(ids.values())
         return Carried(
@@ -98,6 +99,8 @@ class _Padder:
 class TetherWorker(ActorRolloutRefWorker):
     """Adds to verl's worker: the loss above, token-weighted metrics, and the weight ring in its checkpoints."""
 
+    actor_worker_cls = TetherTrainingWorker
+
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
         """Build engine and rollout, then install our loss. Raises where a method's needs are not met."""
@@ -116,8 +119,8 @@ class TetherWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
         """All mini-batches of one training step; the returned metrics are sums over all tokens of the step."""
-        if SUPPORT_IDS in data.keys():
-            # The flag makes the engine call the loss as a logits processor (fsdp/transformer_impl.py, prepare_model_outputs).
+        if SUPPORT_IDS in data:
+            # Makes the engine call the loss as a logits processor (fsdp/transformer_impl.py:1412 and :1511).
             tu.assign_non_tensor(data, distillation_use_topk=True)
         radius = self.support_loss.metrics.radius
         self.support_loss.metrics = TokenMetrics(radius=radius)
@@ -144,7 +147,9 @@ class TetherWorker(ActorRolloutRefWorker):
         torch.save(self.rollout.ring.state_dict(), os.path.join(local_path, RING_FILE.format(rank=self.rank)))
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
-    def load_checkpoint(self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False) -> None:
+    def load_checkpoint(
+        self, local_path: str, hdfs_path: str | None = None, del_local_after_load: bool = False
+    ) -> None:
         """Restore both. Raises FileNotFoundError when the checkpoint has no ring."""
         ring = torch.load(os.path.join(local_path, RING_FILE.format(rank=self.rank)), weights_only=True)
         super().load_checkpoint(local_path, hdfs_path, del_local_after_load)

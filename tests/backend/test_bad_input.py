@@ -1,4 +1,4 @@
-"""definition: each kind of bad input stops before training, with one message that names field, value and what is allowed."""
+"""definition: bad input of each kind stops before training, with one message: field, value and what is allowed."""
 
 from __future__ import annotations
 

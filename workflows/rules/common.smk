@@ -5,22 +5,17 @@ import os
 
 import pandas as pd
 from snakemake.exceptions import WorkflowError
-from snakemake.utils import Paramspace, validate
+from snakemake.utils import Paramspace
 
 from methods import registry
 from workflows.grid import Grid, GridError
 
-# `pg_is:` alone in YAML is null; it means a method without options.
-if isinstance(config.get("methods"), dict):
-    config["methods"] = {label: settings or {} for label, settings in config["methods"].items()}
-validate(config, "../schemas/config.schema.yaml")
-
 try:
-    GRID = Grid(config, origin=", ".join(map(str, workflow.configfiles)) or "--config")
-    CELLS = {GRID.path(*key): GRID.cell(*key) for key in GRID.keys()}
+    GRID = Grid.check(config, origin=", ".join(map(str, workflow.configfiles)) or "--config")
 except GridError as error:
     raise WorkflowError(str(error))
 
+CELLS = {GRID.path(*key): GRID.cell(*key) for key in GRID.keys()}
 RESULTS = GRID.results
 SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["panel", "method", "seed"]))
 ALL_CELLS = list(SPACE.instance_patterns)

@@ -93,7 +93,8 @@ def main() -> int:
         return 1
     # The bound, not the digits: those depend on the processor, the claim does not.
     bounds = {name: f"<= {TOLERANCE:.0e}" for name in sorted(worst)}
-    write_text(args.output, json.dumps({"policies": args.rows, "seed": args.seed, "agreement": bounds}, indent=1) + "\n")
+    result = {"policies": args.rows, "seed": args.seed, "agreement": bounds}
+    write_text(args.output, json.dumps(result, indent=1) + "\n")
     return 0
 
 

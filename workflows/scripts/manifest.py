@@ -27,9 +27,7 @@ def main() -> int:
     collected = {
         "config": json.loads(args.config),
         "versions": manifests[0]["versions"],
-        "runs": {
-            f"{m['cell']['panel_name']}/{m['cell']['label']}/{m['cell']['seed']}": m["worker"] for m in manifests
-        },
+        "runs": {f"{m['cell']['panel_name']}/{m['cell']['label']}/{m['cell']['seed']}": m["worker"] for m in manifests},
     }
     write_text(args.output, json.dumps(collected, indent=1, sort_keys=True) + "\n")
     return 0

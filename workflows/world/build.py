@@ -1,6 +1,6 @@
 """Write a world to disk: train.parquet, test.parquet (verl's layout), tokenizer/, world.json.
 
-    python -m workflows.world.build --settings JSON --output DIR
+python -m workflows.world.build --settings JSON --output DIR
 """
 
 from __future__ import annotations

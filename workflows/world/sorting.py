@@ -56,7 +56,7 @@ class SortingWorld:
         return random.random((count, self.limit)).argpartition(self.numbers, axis=1)[:, : self.numbers]
 
     def problems(self) -> tuple[np.ndarray, np.ndarray]:
-        """Train and test prompts, no two of which hold the same set of numbers. Raises WorldError if there are too few."""
+        """Train and test prompts; no two hold the same set of numbers. Raises WorldError if there are too few sets."""
         random = np.random.default_rng(self.seed)
         wanted, seen, rows = self.train_prompts + self.test_prompts, set(), []
         for _ in range(100):

@@ -1,6 +1,6 @@
 """Supervised warm start: teach a small model the task until its sampled accuracy reaches a target.
 
-    python -m workflows.world.warm_start --world DIR --model JSON --training JSON --seed N --output DIR
+python -m workflows.world.warm_start --world DIR --model JSON --training JSON --seed N --output DIR
 """
 
 from __future__ import annotations

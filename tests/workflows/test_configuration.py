@@ -1,0 +1,106 @@
+"""workflow: a bad configuration stops before any job, with file, field, value and what is allowed."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tiny_project import CONFIG, ROOT, Project
+from workflows.grid import Grid, GridError
+
+
+def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
+    """Replace the toy world by a user's model, data and reward."""
+    panel = config["panels"]["T"]
+    for name in ("world", "model"):
+        del panel[name]
+    panel |= {
+        "model_path": str(tiny_world.model),
+        "train_files": [str(tiny_world.train)],
+        "val_files": [str(tiny_world.test)],
+        "reward_function": {"path": "workflows/world/reward.py"},
+        "prompt_length": 5,
+        "response_length": 4,
+        **changes,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c.update(metods={}), ["metods"]),
+        (lambda c: c["panels"]["T"].update(learning_rate=1), ["learning_rate"]),
+        (lambda c: c["panels"]["T"].update(lr=-1), ["lr", "-1"]),
+        (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
+        (lambda c: c["panels"]["T"].update(mini_batches=3), ["mini_batches = 3", "divisor", "prompts = 4"]),
+        (lambda c: c["panels"]["T"].update(world="sort"), ["panels.T.world = 'sort'", "sort_3_40"]),
+        (lambda c: c["methods"].update(drop=None), ["methods.drop", "unknown method 'drop'", "dppo_topk_kl, drpo"]),
+        (lambda c: c["methods"]["drpo_small"].update(options={"delta": 0}), ["delta = 0", "number > 0"]),
+        (lambda c: c["methods"]["drpo_small"].update(options={"detla": 1}), ["unknown option 'detla'", "delta"]),
+        (lambda c: c["grid"][0].update(methods=["ppo"]), ["grid[0].methods = 'ppo'", "dppo_topk_kl"]),
+        (lambda c: c["grid"][0].update(panels=["U"]), ["grid[0].panels = 'U'", "allowed are the names"]),
+        (lambda c: c["grid"][0].update(seeds=[-1]), ["seeds", "-1"]),
+        (lambda c: c["panels"]["T"].update(model_path="x"), ["both 'world' and 'model_path'"]),
+    ],
+)
+def test_bad_configurations(change: Callable[[dict[str, Any]], None], words: list[str]) -> None:
+    config = copy.deepcopy(CONFIG)
+    change(config)
+    with pytest.raises(GridError) as raised:
+        Grid.check(config, "bad.yaml")
+    for word in ["bad.yaml: ", *words]:
+        assert word in str(raised.value)
+
+
+def test_the_shipped_tiers_are_valid() -> None:
+    for name in ("toy", "ci"):
+        config = yaml.safe_load((ROOT / "workflows" / "config" / f"{name}.yaml").read_text())
+        assert Grid.check(config, name).keys()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda c: c["panels"]["T"].update(learning_rate=1), ["bad.yaml: panels.T", "learning_rate", "allowed are"]),
+        (lambda c: c["methods"].update(drop=None), ["bad.yaml", "unknown method 'drop'", "dppo_topk_kl, drpo"]),
+    ],
+)
+def test_snakemake_stops_before_any_job(
+    change: Callable[[dict[str, Any]], None], words: list[str], project: Project
+) -> None:
+    config = copy.deepcopy(CONFIG)
+    change(config)
+    project.write_config(config, "bad.yaml")
+    done = project.attempt("--dry-run", config="bad.yaml")
+    assert done.returncode != 0 and "Traceback" not in done.stdout and "Job stats" not in done.stdout
+    for word in words:
+        assert word in done.stdout, done.stdout
+
+
+def test_a_users_own_model_data_and_reward_train_through_the_pipeline(
+    project: Project, tiny_world: Any, tmp_path: Path
+) -> None:
+    """Without an lm-eval task the panel is trained and reported, not scored. One cell, for real."""
+    config = copy.deepcopy(CONFIG)
+    own_model(config, tiny_world)
+    config |= {"tier": "own", "worlds": {}, "models": {}, "grid": [{"panels": ["T"], "seeds": [0]}]}
+    config["methods"] = {"drpo": {}}
+    project.write_config(config, "own.yaml")
+    target = "results/own/runs/panel~T/method~drpo/seed~0/manifest.json"
+    project.snakemake(target, config="own.yaml")
+    assert (project.root / target).exists()
+    plan = project.planned(config="own.yaml")
+    assert "score" not in plan and "world" not in plan and plan["report"] == 1
+
+
+def test_missing_files_of_a_user_are_named(tiny_world: Any) -> None:
+    for name, value in (("model_path", "no/model"), ("train_files", ["no.parquet"])):
+        config = copy.deepcopy(CONFIG)
+        own_model(config, tiny_world, **{name: value})
+        with pytest.raises(GridError, match=rf"bad.yaml: panels.T.{name} = no.*: no such file or directory"):
+            Grid.check(config, "bad.yaml")

@@ -22,5 +22,10 @@ include: "workflows/rules/report.smk"
 rule all:
     default_target: True
     input:
+        # Named here, though the report needs them too: a deleted intermediate is otherwise not missed.
+        expand(
+            f"{RESULTS}/runs/{{cell}}/{{name}}", cell=ALL_CELLS, name=["metrics.jsonl", "manifest.json", "checkpoints"]
+        ),
+        expand(f"{RESULTS}/scores/{{cell}}.json", cell=SCORED_CELLS),
         f"{RESULTS}/report.html",
         f"{RESULTS}/timings/time.csv",

@@ -18,7 +18,7 @@ from methods.masks import capped_ratio, topk_proximity, trust_region_keep
 from methods.measures import MEASURES, binary_kl, binary_tv
 from methods.signals import LOG_RATIO_LIMIT, Signals, Support, log_ratio, probability, sanitise
 from methods.support import united
-from tests.methods.helpers import Line, lines, tensor
+from tests.methods.helpers import Line, lines, random_rows, tensor
 
 INF = math.inf
 FAR = (-1.0, -101.0, -1e4, -INF, 0.0)
@@ -164,6 +164,16 @@ def test_binary_measures_at_the_edges(dtype: torch.dtype) -> None:
     # Both ends of a rare outcome, where 1 - p by subtraction loses per cents in float32.
     for m, p in ((1e-6, 3e-6), (1 - 1e-6, 1 - 3e-6)):
         torch.testing.assert_close(binary_kl(log(m), log(p)).double(), tensor([9.01389711e-7]), rtol=1e-5, atol=0)
+
+
+def test_rounding_makes_no_divergence_negative() -> None:
+    """Nearly equal policies in float32, where the sum of p log(p/q) alone falls below zero for some rows."""
+    rows = random_rows(0, batch=16, lag=1e-5)
+    mu, pi = rows.logits_mu.float().softmax(-1), rows.logits_pi.float().softmax(-1)
+    assert ((mu * (mu / pi).log()).sum(-1) < 0).any() and ((pi * (pi / mu).log()).sum(-1) < 0).any()
+    for measure in MEASURES.values():
+        assert (measure.value(mu, pi) >= 0).all()
+    assert (binary_kl(mu.log(), pi.log()) >= 0).all()
 
 
 def test_a_log_prob_above_zero_is_a_certain_token() -> None:

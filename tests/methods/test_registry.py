@@ -98,6 +98,12 @@ def test_titles_are_unique() -> None:
     assert len(set(titles)) == len(titles)
 
 
+def test_only_distribution_masks_need_a_support() -> None:
+    needs = {name: registry.get(name).needs for name in registry.names()}
+    with_support = {"dppo_topk_kl", "predictive_aggregated", "predictive_uniform"}
+    assert needs == {name: Needs.TOP_K if name in with_support else Needs(0) for name in needs}
+
+
 @pytest.mark.parametrize("name", registry.names())
 def test_needs_are_true(name: str) -> None:
     """With nothing but what it says it needs a method works; without a declared need it refuses."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from methods.signals import LOG_PROB_TOLERANCE, Scope, Signals, sanitise
+from methods.signals import Scope, Signals, sanitise
 from tests.methods.helpers import random_rows
 
 PLAIN = ("logp_pi", "logp_mu", "logp_old", "advantages", "sum_pi_squared", "entropy")
@@ -52,9 +52,9 @@ def test_nan_and_infinity_are_refused(field: str, value: float) -> None:
 
 @pytest.mark.parametrize("field", ["logp_pi", "logp_mu", "logp_old", "support.logp_mu", "support.logp_pi"])
 def test_a_log_prob_above_zero_is_refused_beyond_rounding(field: str) -> None:
-    sanitise(spoilt(complete(), field, 0.9 * LOG_PROB_TOLERANCE))
-    with pytest.raises(ValueError, match=rf"^{field.replace('.', '[.]')}.* above zero by more than"):
-        sanitise(spoilt(complete(), field, 1.1 * LOG_PROB_TOLERANCE))
+    sanitise(spoilt(complete(), field, 0.045))
+    with pytest.raises(ValueError, match=rf"^{field.replace('.', '[.]')}.* above zero by more than 0.05"):
+        sanitise(spoilt(complete(), field, 0.055))
 
 
 @pytest.mark.parametrize("field", ["logp_pi", "logp_mu", "logp_old", "support.logp_pi", "full.logp_pi"])

@@ -143,6 +143,8 @@ def build(args: argparse.Namespace) -> str:
     sections = [("results", "Results", f"{intro}\n{figures}\n{tables}")]
     if args.derivations:
         body = theorems.section(read_json(args.derivations, "--derivations"), args.derivations)
+        if args.agreement:
+            body = theorems.agreement(read_json(args.agreement, "--agreement"), args.agreement) + "\n" + body
         sections.append(("derivations", "Derivations", body))
     sections.append(("provenance", "Provenance", provenance_section(labels)))
     if args.manifest:
@@ -161,6 +163,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--table", type=Path, nargs="+", default=[], help="CSV files")
     parser.add_argument("--labels", type=Path, help="labels.json, for titles and marks")
     parser.add_argument("--derivations", type=Path, help="JSON of the proved formulas")
+    parser.add_argument("--agreement", type=Path, help="JSON of code against proofs, shown with --derivations")
     parser.add_argument("--manifest", type=Path, help="JSON of the settings")
     parser.add_argument("--limits", type=Path, help="JSON list of sentences in place of the toy world's limits")
     parser.add_argument("--output", type=Path, required=True)

@@ -29,6 +29,15 @@ def section(content: Any, path: Path) -> str:
     return "\n".join([overview, *map(_block, theorems)])
 
 
+def agreement(content: Any, path: Path) -> str:
+    """A table of how far the code may be from the proofs. InputError for a file of another layout."""
+    bounds = content.get("agreement") if isinstance(content, dict) else None
+    if not isinstance(bounds, dict) or not bounds:
+        raise InputError(f"{path}: expected an object with bounds by function under 'agreement'")
+    caption = f"The shipped torch functions against the proved expressions, on {content.get('policies')} random policies."
+    return table(["function", "absolute difference"], [[str(k), str(v)] for k, v in bounds.items()], caption)
+
+
 def _status(item: Mapping[str, Any]) -> str:
     return "proved" if item["proved"] else f"REFUTED: {item.get('error')}"
 

@@ -18,10 +18,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, agg_loss, register_policy_loss
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, register_policy_loss
 from verl.workers.config import PolicyLossConfig
 
 from methods import registry
+from methods.aggregation import aggregate
 from methods.backend.token_metrics import TokenMetrics
 from methods.registry import Method, Needs
 from methods.signals import Signals, Support, sanitise
@@ -122,10 +123,10 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
         coefficient = torch.where(mask, method.coefficient(signals, options), 0.0)
         if carried.metrics is not None:
             carried.metrics.observe(signals, coefficient)
-        # Select before any reduction: verl's sequence modes multiply by the mask, and 0 * NaN is NaN.
-        losses = torch.where(mask, -coefficient * torch.where(mask, log_prob, 0.0), 0.0)
+        losses = -coefficient * torch.where(mask, log_prob, 0.0)
         info = getattr(config, "global_batch_info", None) or {}
-        loss = agg_loss(loss_mat=losses, loss_mask=mask, loss_agg_mode=loss_agg_mode, **info)
+        # Not verl's agg_loss: its sequence modes multiply by the mask, and 0 * NaN is NaN.
+        loss = aggregate(losses, mask, loss_agg_mode, **info)
         return loss, {} if carried.metrics is not None else _plain_metrics(signals, coefficient)
 
     compute.__name__ = compute.__qualname__ = f"{method.name}_policy_loss"

@@ -90,7 +90,7 @@ rule report:
         title=config["title"],
     shell:
         "python -m eval.report --title {params.title:q} --figure {input.figure:q} --table {input.tables:q} "
-        "--labels {input.labels:q} --derivations {input.derivations:q} --manifest {input.manifest:q} "
+        "--labels {input.labels:q} --derivations {input.derivations:q} --agreement {input.agreement:q} --manifest {input.manifest:q} "
         "--output {output:q} > {log:q} 2>&1"
 
 

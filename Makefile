@@ -11,7 +11,7 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--configfile workflows/config/$(TIER).yaml --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: reproduce test setup recover lint bench doctor clean distclean
+.PHONY: reproduce test setup reference recover lint bench doctor clean distclean
 
 reproduce: $(STAMP)  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
 	$(SNAKEMAKE)
@@ -28,6 +28,11 @@ $(STAMP):
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
 	touch $@
+
+reference: reproduce  ## keep this tier's tables, figures and report in results/reference (committed)
+	mkdir -p results/reference/$(TIER)
+	cd results/$(TIER) && cp -r --parents tables figures derivations manifest.json labels.json report.html timings/time.csv \
+		../reference/$(TIER)/
 
 recover: $(STAMP)  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
 	$(SNAKEMAKE) --unlock

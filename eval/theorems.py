@@ -34,7 +34,7 @@ def agreement(content: Any, path: Path) -> str:
     bounds = content.get("agreement") if isinstance(content, dict) else None
     if not isinstance(bounds, dict) or not bounds:
         raise InputError(f"{path}: expected an object with bounds by function under 'agreement'")
-    caption = f"The shipped torch functions against the proved expressions, on {content.get('policies')} random policies."
+    caption = f"Shipped torch functions against the proved expressions, on {content.get('policies')} random policies."
     return table(["function", "absolute difference"], [[str(k), str(v)] for k, v in bounds.items()], caption)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-PANEL = {"lr": 2e-4, "prompts": 64, "group": 8, "mini_batches": 8, "lag": 2, "prompt_length": 8, "response_length": 7}
+SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "lag": 2, "prompt_length": 8, "response_length": 7}
 
 
 def measure(steps: int) -> int:
@@ -53,7 +53,7 @@ def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[s
             "label": "bench",
             "method": "dppo_topk_kl",
             "seed": 0,
-            "panel": {**PANEL, "steps": steps + 2},
+            "panel": {**SIZES, "lr": 2e-4, "steps": steps + 2},
             "model": str(root / "model"),
             "train_files": [str(root / "world" / "train.parquet")],
             "val_files": [str(root / "world" / "test.parquet")],
@@ -64,7 +64,9 @@ def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[s
     )
     trainer = build_trainer(cell)
     manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
-    own, others, stages = [], [], {}
+    own: list[float] = []
+    others: list[float] = []
+    stages: dict[str, list[float]] = {}
     rows = _prompt_rows(trainer)
 
     inner = trainer._compute_metrics
@@ -86,7 +88,7 @@ def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[s
 
 
 def _prompt_rows(trainer: Any) -> list[dict[str, Any]]:
-    return [dict(trainer.train_dataset[i]) for i in range(PANEL["prompts"])]
+    return [dict(trainer.train_dataset[i]) for i in range(SIZES["prompts"])]
 
 
 def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: int) -> float:
@@ -98,7 +100,7 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
     from methods.backend.trainer import ENGINE_COLUMNS
 
     start = time.perf_counter()
-    group, worker = PANEL["group"], trainer.worker
+    group, worker = SIZES["group"], trainer.worker
     repeated = [row for row in rows for _ in range(group)]
     prompts = [ids for row in rows for ids in [manager.tokenise(row)] * group]
     out = worker.rollout.generate(prompts, step, False, 1.0)
@@ -109,7 +111,7 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
     fields["old_log_probs"] = fields["rollout_log_probs"]
     fields["advantages"] = jagged(advantages.unsqueeze(1).expand(out.tokens.shape).contiguous(), out.lengths)
     data = TensorDict({k: v for k, v in fields.items() if k in ENGINE_COLUMNS}, batch_size=[len(prompts)])
-    mini_batch = PANEL["prompts"] // PANEL["mini_batches"] * group
+    mini_batch = SIZES["prompts"] // SIZES["mini_batches"] * group
     tu.assign_non_tensor(
         data,
         global_batch_size=mini_batch,

@@ -65,7 +65,7 @@ class CPUEngine(FSDPEngineWithLMHead):
             self._autocast_dtype = PrecisionType.to_dtype(compute)
             return module
         module = super()._build_fsdp_module(module)
-        if self.scaler is not None:
+        if getattr(self, "scaler", None) is not None:
             # fsdp/transformer_impl.py:409 builds the fp16 gradient scaler for CUDA.
             from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 

@@ -90,7 +90,7 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
 def _keep_until(path: Path, step: int) -> None:
     if not path.exists():
         return
-    kept = []
+    kept: list[str] = []
     for line in path.read_text().splitlines():
         try:
             row = json.loads(line)

@@ -104,3 +104,13 @@ def test_missing_files_of_a_user_are_named(tiny_world: Any) -> None:
         own_model(config, tiny_world, **{name: value})
         with pytest.raises(GridError, match=rf"bad.yaml: panels.T.{name} = no.*: no such file or directory"):
             Grid.check(config, "bad.yaml")
+
+
+def test_the_conda_environment_has_the_pins_of_the_constraints() -> None:
+    """Not covered: that conda can build it."""
+    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
+    plain = {name.lower().replace("_", "-"): version for name, version in pins.items()}
+    environment = yaml.safe_load((ROOT / "workflows" / "envs" / "tether.yaml").read_text())
+    for line in environment["dependencies"][-1]["pip"]:
+        name, version = line.split("==")
+        assert plain[name.split("[")[0].lower().replace("_", "-")] == version, line

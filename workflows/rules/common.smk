@@ -22,7 +22,7 @@ ALL_CELLS = list(SPACE.instance_patterns)
 SCORED_CELLS = [path for path, cell in CELLS.items() if GRID.source(cell.panel_name).task]
 
 # For the progress line only: "cell i of n" is no input, so that a longer grid re-runs nothing.
-os.environ["TETHER_CELLS"] = json.dumps(ALL_CELLS)
+os.environ.update({"TETHER_CELLS": json.dumps(ALL_CELLS)})
 
 
 wildcard_constraints:
@@ -52,3 +52,30 @@ def labels():
             "options": {key: value for key, value in vars(method.configure(settings.get("options"))).items()},
         }
     return out
+
+
+def training_inputs(wildcards):
+    cell = cell_of(wildcards)
+    files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
+    if GRID.config["panels"][cell.panel_name].get("world"):
+        files += [f"{cell.model}/model.safetensors", f"{cell.model}/tokenizer.json"]
+    return files
+
+
+def scored_checkpoints(wildcards):
+    """STEP=DIR of the start and of every exported checkpoint."""
+    cell = cell_of(wildcards)
+    panel = cell.panel
+    steps = list(range(panel.export_every, panel.steps, panel.export_every)) if panel.export_every else []
+    folder = f"{RESULTS}/runs/{SPACE.wildcard_pattern}/checkpoints".format(**dict(wildcards.items()))
+    return [f"0={cell.model}", *(f"{step}={folder}/step_{step}" for step in [*steps, panel.steps])]
+
+
+def include_path(wildcards):
+    path = GRID.source(wildcards.panel).task.get("include_path")
+    return f"--include-path {path}" if path else ""
+
+
+def folder_of(wildcards, output):
+    """The folder that a program fills, from the first file it declares."""
+    return os.path.dirname(output[0])

@@ -11,6 +11,8 @@ rule derive:
         f"{RESULTS}/logs/derive.log",
     benchmark:
         f"{RESULTS}/timings/derive.tsv"
+    conda:
+        "../envs/tether.yaml"
     threads: 1
     shell:
         "echo '[derive] proving the formulas' && "
@@ -24,6 +26,8 @@ rule agree:
         json=ensure(f"{RESULTS}/derivations/agreement.json", non_empty=True),
     log:
         f"{RESULTS}/logs/agree.log",
+    conda:
+        "../envs/tether.yaml"
     threads: 1
     shell:
         "echo '[agree] holding the code against the proofs' && "

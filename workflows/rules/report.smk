@@ -18,6 +18,8 @@ rule labels:
         f"{RESULTS}/labels.json",
     log:
         f"{RESULTS}/logs/labels.log",
+    conda:
+        "../envs/tether.yaml"
     params:
         # In the order of the configuration, which is the order of colours.
         text=json.dumps(labels()),
@@ -33,6 +35,8 @@ rule manifest:
         f"{RESULTS}/manifest.json",
     log:
         f"{RESULTS}/logs/manifest.log",
+    conda:
+        "../envs/tether.yaml"
     params:
         config=json.dumps(config, sort_keys=True),
     shell:
@@ -48,9 +52,11 @@ rule tables:
         TABLES,
     log:
         f"{RESULTS}/logs/tables.log",
+    conda:
+        "../envs/tether.yaml"
     params:
         runs=expand(f"{RESULTS}/runs/{{cell}}", cell=ALL_CELLS),
-        folder=f"{RESULTS}/tables",
+        folder=folder_of,
         reference=config["reference"],
         metric=f"avg@{config['scoring']['repeats']}",
     shell:
@@ -69,6 +75,8 @@ rule curves:
         report(f"{RESULTS}/figures/curves.svg", caption="../report/curves.rst", category="Training"),
     log:
         f"{RESULTS}/logs/curves.log",
+    conda:
+        "../envs/tether.yaml"
     shell:
         "python -m eval.figures.curves --curves {input.curves:q} --labels {input.labels:q} --output {output:q} > {log:q} 2>&1"
 
@@ -86,6 +94,8 @@ rule report:
         ensure(f"{RESULTS}/report.html", non_empty=True),
     log:
         f"{RESULTS}/logs/report.log",
+    conda:
+        "../envs/tether.yaml"
     params:
         title=config["title"],
     shell:
@@ -102,7 +112,9 @@ rule time:
         f"{RESULTS}/timings/time.csv",
     log:
         f"{RESULTS}/logs/time.log",
+    conda:
+        "../envs/tether.yaml"
     params:
-        folder=f"{RESULTS}/timings",
+        folder=folder_of,
     shell:
         "python -m workflows.scripts.time_table --timings {params.folder:q} --output {output:q} 2> {log:q}"

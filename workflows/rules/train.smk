@@ -5,14 +5,6 @@ re-run and sent to another machine alone.
 """
 
 
-def training_inputs(wildcards):
-    cell = cell_of(wildcards)
-    files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
-    if GRID.config["panels"][cell.panel_name].get("world"):
-        files += [f"{cell.model}/model.safetensors", f"{cell.model}/tokenizer.json"]
-    return files
-
-
 rule train:
     input:
         training_inputs,
@@ -28,6 +20,8 @@ rule train:
         f"{RESULTS}/logs/train/{SPACE.wildcard_pattern}.log",
     benchmark:
         f"{RESULTS}/timings/train/{SPACE.wildcard_pattern}.tsv"
+    conda:
+        "../envs/tether.yaml"
     threads: 1
     resources:
         mem_mb=3000,

@@ -11,10 +11,12 @@ rule world:
         f"{RESULTS}/logs/world/{{world}}.log",
     benchmark:
         f"{RESULTS}/timings/world/{{world}}.tsv"
+    conda:
+        "../envs/tether.yaml"
     threads: 1
     params:
         settings=lambda wildcards: json.dumps(config["worlds"][wildcards.world], sort_keys=True),
-        folder=f"{RESULTS}/worlds/{{world}}",
+        folder=folder_of,
     shell:
         "echo '[world] {wildcards.world}' && "
         "python -m workflows.world.build --settings {params.settings:q} --output {params.folder:q} 2> {log:q}"
@@ -37,12 +39,14 @@ rule warm_start:
         model=r"[A-Za-z0-9_.]+",
         world=r"[A-Za-z0-9_.]+",
         ws=r"\d+",
+    conda:
+        "../envs/tether.yaml"
     threads: 1
     params:
         model=lambda wildcards: json.dumps(config["models"][wildcards.model], sort_keys=True),
         training=json.dumps(config["warm_start"], sort_keys=True),
-        world=f"{RESULTS}/worlds/{{world}}",
-        folder=f"{RESULTS}/warm_starts/{{model}}-{{world}}-ws{{ws}}",
+        world=lambda wildcards, input: os.path.dirname(input.world[0]),
+        folder=folder_of,
     shell:
         "python -m workflows.world.warm_start --world {params.world:q} --model {params.model:q} "
         "--training {params.training:q} --seed {wildcards.ws} --output {params.folder:q} 2> {log:q}"

@@ -58,7 +58,8 @@ class SortingWorld:
     def problems(self) -> tuple[np.ndarray, np.ndarray]:
         """Train and test prompts; no two hold the same set of numbers. Raises WorldError if there are too few sets."""
         random = np.random.default_rng(self.seed)
-        wanted, seen, rows = self.train_prompts + self.test_prompts, set(), []
+        wanted, seen = self.train_prompts + self.test_prompts, set()
+        rows: list[np.ndarray] = []
         for _ in range(100):
             for row in self.draw(wanted, random):
                 key = tuple(sorted(row.tolist()))

@@ -252,7 +252,8 @@ def verl_overrides(cell: Cell) -> list[str]:
         "trainer.val_before_train": True,
         "trainer.test_freq": panel.validate_every or panel.steps,
         "trainer.save_freq": panel.save_every or panel.steps,
-        "trainer.max_actor_ckpt_to_keep": 1,
+        # Older ones are removed by methods.backend.restart, once the new one is whole.
+        "trainer.max_actor_ckpt_to_keep": None,
         "trainer.default_local_dir": str(cell.work_dir / "verl"),
         "trainer.project_name": "tether",
         "trainer.experiment_name": f"{cell.panel_name}-{cell.label}-{cell.seed}",

@@ -89,6 +89,7 @@ class InProcessTrainer(PPOTrainerSync):
         self.queue.install()
         self.run_log: RunLog | None = None
         self.on_checkpoint: Callable[[int, Path], None] | None = None
+        self._saved: Path | None = None
 
     def _setup(self) -> None:
         """verl's set-up (trainer_base.py:226) with one worker object in place of Ray's worker groups and servers."""
@@ -120,8 +121,7 @@ class InProcessTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
-        if self.on_checkpoint is not None:
-            self.on_checkpoint(self.global_steps, Path(self.config.trainer.default_local_dir))
+        self._saved = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
 
     def _validate(self) -> dict[str, float]:
         metrics = super()._validate()
@@ -135,3 +135,7 @@ class InProcessTrainer(PPOTrainerSync):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         if self.run_log is not None:
             self.run_log.write(global_steps, metrics)
+        # Only now: a run that resumes from a checkpoint must find the row of its step.
+        if self._saved is not None and self.on_checkpoint is not None:
+            self.on_checkpoint(global_steps, self._saved)
+        self._saved = None

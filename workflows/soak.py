@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -24,18 +25,15 @@ def soak(kills: int, seed: int) -> int:
         root = Path(folder)
         _prepare(root)
         # Long enough that the kills, each worth a step or two of progress, end before the training does.
-        steps = 6 * kills
-        began = time.monotonic()
-        _run(root, "whole", steps, None)
-        spent = time.monotonic() - began
+        steps = 5 * kills
+        _run(root, "whole", steps)
         done, finished = 0, False
         while not finished:
-            # Start-up is most of an attempt; the moment is drawn over start-up and a few steps beyond it.
-            limit = float(random.uniform(0.05, 1.4)) * min(spent, 15.0) if done < kills else None
-            finished = _run(root, "killed", steps, limit)
+            moment = _moment(random) if done < kills else None
+            finished = _run(root, "killed", steps, moment)
             if not finished:
                 done += 1
-                print(f"[soak] kill {done}/{kills} after {limit:.1f} s, at step {_last_step(root, steps)}", flush=True)
+                print(f"[soak] kill {done}/{kills} at step {_rows(root, 'killed')}", flush=True)
         equal = _contents(root / "killed") == _contents(root / "whole")
     print(f"[soak] {done} kills, {steps} steps: {'equal to the uninterrupted run' if equal else 'DIFFERENT'}")
     return 0 if equal else 1
@@ -66,26 +64,39 @@ def _cell(root: Path, name: str, steps: int) -> dict[str, Any]:
     }
 
 
-def _run(root: Path, name: str, steps: int, limit: float | None) -> bool:
-    """Whether the training ended by itself; after `limit` seconds its process group is killed."""
+def _moment(random: np.random.Generator) -> tuple[int, float]:
+    """(new rows to wait for, seconds after that): one kill in four falls into the start-up, the others among steps."""
+    if random.random() < 0.25:
+        return 0, float(random.uniform(0.0, 10.0))
+    return int(random.integers(1, 4)), float(random.uniform(0.0, 0.5))
+
+
+def _run(root: Path, name: str, steps: int, moment: tuple[int, float] | None = None) -> bool:
+    """Whether the training ended by itself; at `moment` its process group is killed."""
     command = [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(_cell(root, name, steps))]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True, text=True
-    )
-    try:
-        _, errors = process.communicate(timeout=limit)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-        return False
+    with (root / f"{name}.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        if moment is not None:
+            rows, delay = moment
+            target = _rows(root, name) + rows
+            while process.poll() is None and rows and _rows(root, name) < target:
+                time.sleep(0.002)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(delay)
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return False
+        process.wait()
     if process.returncode:
-        raise RuntimeError(f"the training failed:\n{errors[-2000:]}")
+        raise RuntimeError(f"the training failed:\n{(root / f'{name}.log').read_text()[-2000:]}")
     return True
 
 
-def _last_step(root: Path, steps: int) -> int:
-    log = root / "killed.work" / "metrics.jsonl"
-    return len(log.read_text().splitlines()) - 1 if log.exists() else 0 if not (root / "killed").exists() else steps
+def _rows(root: Path, name: str) -> int:
+    """Rows of the running training's log; a resumed run drops those past its restart point."""
+    log = root / f"{name}.work" / "metrics.jsonl"
+    return len(log.read_text().splitlines()) if log.exists() else 0
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

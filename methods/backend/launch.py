@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from methods.backend import restart, run_folder, versions
+from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
 from methods.backend.recipe import Cell, CellError, verl_overrides
 
@@ -92,7 +92,7 @@ def _train(cell: Cell) -> None:
 
     # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
     terminal = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr):
+    with contextlib.redirect_stdout(sys.stderr), trackers.writing_to(cell.work_dir / "trackers"):
         trainer = build_trainer(cell)
         report = trainer.worker.report()
         trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, Progress(cell, trainer.global_steps, terminal))

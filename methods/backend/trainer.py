@@ -16,6 +16,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
+from methods.backend import trackers
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.local_queue import LocalQueue
 from methods.backend.run_log import RunLog
@@ -125,6 +126,7 @@ class InProcessTrainer(PPOTrainerSync):
 
     def _validate(self) -> dict[str, float]:
         metrics = super()._validate()
+        trackers.rename(metrics)
         if self.run_log is not None and self.global_steps == self.run_log.first_step:
             self.run_log.write(self.global_steps, metrics)
         return metrics
@@ -133,6 +135,7 @@ class InProcessTrainer(PPOTrainerSync):
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        trackers.rename(metrics)
         if self.run_log is not None:
             self.run_log.write(global_steps, metrics)
         # Only now: a run that resumes from a checkpoint must find the row of its step.

@@ -12,6 +12,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from methods.backend import platform
+from methods.quantisation import quantise_model, scheme_of
 
 StepHook = Callable[["CPUEngine"], None]
 
@@ -56,6 +57,18 @@ class CPUEngine(FSDPEngineWithLMHead):
             output.logits = output.logits.float()
         return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
 
+    def _build_module(self) -> torch.nn.Module:
+        """verl's module, quantised where `fsdp_config.mixed_precision.quantise` names a scheme."""
+        module = super()._build_module()
+        scheme = (self.engine_config.mixed_precision or {}).get("quantise", "none")
+        if scheme != "none":
+            quantise_model(module, scheme)
+        return module
+
+    def precision(self) -> dict[str, str]:
+        """What the built module computes in."""
+        return {"dtype": str(self._autocast_dtype).removeprefix("torch."), "quantise": scheme_of(self.module)}
+
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if self.engine_config.forward_only:
             # fsdp/transformer_impl.py:462 pins memory for forward-only engines; pinning needs an accelerator.
@@ -63,6 +76,9 @@ class CPUEngine(FSDPEngineWithLMHead):
             mixed = self.engine_config.mixed_precision
             compute = mixed.get("param_dtype", "bf16") if mixed is not None else "bf16"
             self._autocast_dtype = PrecisionType.to_dtype(compute)
+            # Weights that never change are held as FSDP2 casts the actor's for a forward; buffers stay as they are.
+            for parameter in module.parameters():
+                parameter.data = parameter.data.to(self._autocast_dtype)
             return module
         module = super()._build_fsdp_module(module)
         if getattr(self, "scaler", None) is not None:

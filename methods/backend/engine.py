@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from verl.utils.device import get_device_name
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
@@ -68,6 +69,16 @@ class CPUEngine(FSDPEngineWithLMHead):
     def precision(self) -> dict[str, str]:
         """What the built module computes in."""
         return {"dtype": str(self._autocast_dtype).removeprefix("torch."), "quantise": scheme_of(self.module)}
+
+    @torch.no_grad()
+    def logits(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor) -> Tensor:
+        """[B, L, V] float32 of right-padded [B, L] in the training precision (transformer_impl.py:1549, without a loss)."""
+        narrow = self._autocast_dtype != torch.float32
+        with self.eval_mode(), torch.autocast(get_device_name(), self._autocast_dtype, enabled=narrow):
+            out = self.module(
+                input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
+            )
+        return out.logits.float()
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if self.engine_config.forward_only:

@@ -11,6 +11,7 @@ from torch import Tensor
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
+from methods.backend.experts import fuse
 from methods.backend.sampling import Generation, SamplingParameters, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 from methods.quantisation import quantise_model, scheme_of
@@ -66,7 +67,7 @@ class HFRollout(BaseRollout):
         if wire_format != "named_tensors":
             raise ValueError(f"wire_format = {wire_format!r}: the hf rollout takes 'named_tensors' only")
         tensors = {name: tensor.detach().to("cpu", self.dtype, copy=True) for name, tensor in weights}
-        self.ring.push(int(global_steps or 0), tensors)
+        self.ring.push(int(global_steps or 0), fuse(tensors))
 
     def generate(self, prompts: list[list[int]], step: int, validate: bool, temperature: float) -> Generation:
         """Sample one response per prompt: from the lagged weights for training, from the current for validation."""
@@ -95,6 +96,11 @@ class HFRollout(BaseRollout):
     def precision(self) -> dict[str, str]:
         """What the model computes in."""
         return {"dtype": str(self.model.dtype).removeprefix("torch."), "quantise": scheme_of(self.model)}
+
+    def sampling_model(self) -> Any:
+        """The model with the weights that rollouts for training are sampled from."""
+        self._load(self.ring.sampling)
+        return self.model
 
     def _load(self, weights: Weights) -> None:
         if self._loaded is weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from methods.backend import platform
 from methods.quantisation import quantise_model, scheme_of
+
+SCALER_FILE = "tether_scaler_rank_{rank}.pt"
 
 StepHook = Callable[["CPUEngine"], None]
 
@@ -40,17 +43,37 @@ class CPUEngine(FSDPEngineWithLMHead):
         super().__init__(*args, **kwargs)
         self.before_optimizer_step: list[StepHook] = []
         self.after_optimizer_step: list[StepHook] = []
-        self.optimizer_steps = 0
+        self.optimizer_steps = self.overflowed_steps = 0
 
     def optimizer_step(self) -> float:
-        """Clip, step, and count; returns the gradient norm before clipping."""
+        """Clip, step, and count; returns the gradient norm before clipping.
+
+        In fp16 a scaled gradient may overflow: the scaler then skips the step and halves its scale, as it is meant to.
+        verl (fsdp/transformer_impl.py:834) returns inf for such a step; here it counts as overflowed, with norm 0.
+        """
         for hook in self.before_optimizer_step:
             hook(self)
         norm = super().optimizer_step()
         self.optimizer_steps += 1
+        if self.scaler is not None and not math.isfinite(norm):
+            self.overflowed_steps += 1
+            norm = 0.0
         for hook in self.after_optimizer_step:
             hook(self)
         return norm
+
+    def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """verl's checkpoint and the loss scale, which verl (utils/checkpoint/fsdp_checkpoint_manager.py) leaves out."""
+        super().save_checkpoint(local_path, *args, **kwargs)
+        if self.scaler is not None:
+            torch.save(self.scaler.state_dict(), os.path.join(local_path, SCALER_FILE.format(rank=self.rank)))
+
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """Restore both. Raises FileNotFoundError where an fp16 training has no loss scale to go on with."""
+        if self.scaler is not None:
+            state = torch.load(os.path.join(local_path, SCALER_FILE.format(rank=self.rank)), weights_only=True)
+            self.scaler.load_state_dict(state)
+        super().load_checkpoint(local_path, *args, **kwargs)
 
     def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
         """Upcast logits: without flash-attn, utils/torch_functional.py:173 leaves log-probs in the autocast dtype."""

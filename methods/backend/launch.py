@@ -148,6 +148,8 @@ def export(cell: Cell, step: int, checkpoint: Path) -> None:
     config = json.loads((partial / "config.json").read_text())
     config.pop("torch_dtype", None)
     write_json(partial / "config.json", {**config, "dtype": "float32"})
+    precision = TRAIN_PRECISIONS[cell.panel.train_precision]
+    write_json(partial / "tether.json", {"step": step, "train_precision": asdict(precision), "method": cell.method})
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
 

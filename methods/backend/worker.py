@@ -127,7 +127,7 @@ class TetherWorker(ActorRolloutRefWorker):
         self.support_loss.metrics = TokenMetrics(radius=radius)
         rows, mini_batch, epochs = data.shape[0], tu.get(data, "mini_batch_size"), tu.get(data, "epochs")
         routing = self._routing(data, mini_batch // torch.distributed.get_world_size())
-        steps_before = self.actor.engine.optimizer_steps
+        steps_before, overflowed_before = self.actor.engine.optimizer_steps, self.actor.engine.overflowed_steps
         output = self.actor.train_mini_batch(data=data)
         steps = self.actor.engine.optimizer_steps - steps_before
         expected = rows * torch.distributed.get_world_size() // mini_batch * epochs
@@ -135,6 +135,8 @@ class TetherWorker(ActorRolloutRefWorker):
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
         ours = {**self.support_loss.metrics.summary(), **self.rollout.sampled, "updates/optimizer_steps": steps, **routing}
+        if self.actor.engine.scaler is not None:
+            ours["updates/overflowed_steps"] = self.actor.engine.overflowed_steps - overflowed_before
         for name, value in ours.items():
             # One number per step: verl's reduction of a single value is the value, whatever the name contains.
             metrics[name] = [value]

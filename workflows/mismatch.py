@@ -78,7 +78,9 @@ def run(args: argparse.Namespace) -> int:
     except CellError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    title = f"{args.model or args.kind}, {rows[0]['tokens']} tokens, K = {args.top_k}, seed {args.seed}, before any update"
+    title = (
+        f"{args.model or args.kind}, before any update: {rows[0]['tokens']} tokens, K = {args.top_k}, seed {args.seed}"
+    )
     text = f"{title}\n\n{render(rows)}"
     write_csv(args.output / "mismatch.csv", list(rows[0]), rows)
     write_text(args.output / "mismatch.txt", text)
@@ -138,7 +140,13 @@ def worker(settings: Settings, train: str, rollout: str) -> Iterator[tuple[Any, 
     from methods.backend.preflight import check
 
     with tempfile.TemporaryDirectory() as folder:
-        panel = {"lr": 1e-6, "prompts": settings.prompts, "group": settings.samples, "mini_batches": 1, "steps": 1}
+        panel: dict[str, Any] = {
+            "lr": 1e-6,
+            "prompts": settings.prompts,
+            "group": settings.samples,
+            "mini_batches": 1,
+            "steps": 1,
+        }
         panel |= {"prompt_length": settings.prompt_length, "response_length": settings.response_length}
         panel |= {"top_k": settings.top_k, "train_precision": train, "rollout_precision": rollout}
         cell = Cell.build(
@@ -180,9 +188,7 @@ def rollout_policy(rollout: Any, tokens: Tokens) -> Policy:
     vocabulary, width = model.config.vocab_size, tokens.responses.shape[1]
     parameters = SamplingParameters(1.0, width, vocabulary)
     with recording(model) as calls:
-        out = sample(
-            model, tokens.prompts, parameters, set(), rollout.pad_id, generator(0), forced=tokens.responses
-        )
+        out = sample(model, tokens.prompts, parameters, set(), rollout.pad_id, generator(0), forced=tokens.responses)
     assert out.support_ids is not None and out.support_logp is not None
     # The last slot repeats the sampled token.
     ids, logp = out.support_ids[..., :-1], out.support_logp[..., :-1]

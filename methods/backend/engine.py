@@ -95,7 +95,7 @@ class CPUEngine(FSDPEngineWithLMHead):
 
     @torch.no_grad()
     def logits(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor) -> Tensor:
-        """[B, L, V] float32 of right-padded [B, L] in the training precision (transformer_impl.py:1549, without a loss)."""
+        """[B, L, V] float32 of right-padded [B, L]: the forward of verl's forward_step (transformer_impl.py:1549)."""
         narrow = self._autocast_dtype != torch.float32
         with self.eval_mode(), torch.autocast(get_device_name(), self._autocast_dtype, enabled=narrow):
             out = self.module(

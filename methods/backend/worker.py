@@ -134,7 +134,12 @@ class TetherWorker(ActorRolloutRefWorker):
         if steps != expected:
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
-        ours = {**self.support_loss.metrics.summary(), **self.rollout.sampled, "updates/optimizer_steps": steps, **routing}
+        ours = {
+            **self.support_loss.metrics.summary(),
+            **self.rollout.sampled,
+            "updates/optimizer_steps": steps,
+            **routing,
+        }
         if self.actor.engine.scaler is not None:
             ours["updates/overflowed_steps"] = self.actor.engine.overflowed_steps - overflowed_before
         for name, value in ours.items():

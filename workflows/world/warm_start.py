@@ -32,7 +32,6 @@ from workflows.files import atomic_folder
 from workflows.world import build
 from workflows.world.sorting import SPECIALS, SortingWorld
 
-
 KINDS = ("qwen3", "qwen3_moe")
 
 

@@ -28,6 +28,7 @@ from eval.files import InputError
 from eval.sampling import LENGTH_KEYS, check_sampling
 from eval.tasks import TASKS_DIR
 from eval.tasks.repeats import count
+from methods.quantisation import quantise_model
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,17 @@ class ProblemResult:
 class CheckpointLM(HFLM):
     """HFLM whose sampling is the task's alone, and which refuses what HFLM would let pass."""
 
-    def __init__(self, path: Path, *, batch_size: int, dtype: str, device: str) -> None:
+    def __init__(self, path: Path, *, batch_size: int, dtype: str, device: str, quantise: str = "none") -> None:
         # dtype is explicit: config.json may name another one than the tensors have.
         try:
             super().__init__(pretrained=str(path), batch_size=batch_size, dtype=dtype, device=device)
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{path}: cannot be loaded as a Hugging Face model with tokenizer: {error}") from error
+        if quantise != "none":
+            try:
+                quantise_model(self.model, quantise)
+            except ValueError as error:
+                raise InputError(f"{path}: --quantise {quantise}: {error}") from error
         own = self.model.generation_config
         # A generation_config.json would add its top_k, penalties, ... to the task's settings; keep the ids only.
         ids = {name: getattr(own, name) for name in ("bos_token_id", "eos_token_id")}

@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eval.files import InputError, require_file, sha256, write_json, write_jsonl
+from eval.files import InputError, read_json, require_file, sha256, write_json, write_jsonl
 from eval.metrics import (
     avg_at_k,
     majority,
@@ -58,6 +58,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--max-new-tokens", type=int, help="overrides the task's own limit")
     add("--prompt", choices=("chat", "plain"), default="chat", help="render with the chat template or not")
     add("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    add(
+        "--quantise",
+        choices=("none", "fp8", "int8"),
+        default="none",
+        help="compute W8A8 as methods.quantisation has it: for what was trained so (a checkpoint's tether.json says)",
+    )
     add("--device", default="cpu")
     add("--threads", type=int, default=1, help="torch threads (default 1)")
     add("--output", type=Path, required=True, help="scores.json")
@@ -170,7 +176,10 @@ def score(args: argparse.Namespace) -> None:
     sampling: dict[str, Any] = {}
     for number, (step, path) in enumerate(checkpoints.items(), start=1):
         start = time.perf_counter()
-        lm = harness.CheckpointLM(path, batch_size=args.batch_size, dtype=args.dtype, device=args.device)
+        _compare_with_training(path, args.quantise)
+        lm = harness.CheckpointLM(
+            path, batch_size=args.batch_size, dtype=args.dtype, device=args.device, quantise=args.quantise
+        )
         loaded = time.perf_counter()
         results = harness.answer_problems(lm, task, seed=args.seed, chat=args.prompt == "chat")
         metrics = summarise(results, args.pass_at)
@@ -203,6 +212,16 @@ def _same_sampling(before: dict[str, Any], lm: CheckpointLM) -> dict[str, Any]:
     return dict(lm.effective)
 
 
+def _compare_with_training(path: Path, quantise: str) -> None:
+    """Say where a checkpoint is scored in another precision than it was trained in, which may be meant."""
+    record = path / "tether.json"
+    if not record.is_file():
+        return  # a warm start, or a model that was not trained here
+    trained = read_json(record, f"--checkpoint {path}").get("train_precision", {}).get("quantise", "none")
+    if trained != quantise:
+        print(f"score: {path}: trained with quantise {trained}, scored with --quantise {quantise}", file=sys.stderr)
+
+
 def _settings(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
@@ -213,6 +232,7 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "batch_size": args.batch_size,
         "prompt": args.prompt,
         "dtype": args.dtype,
+        "quantise": args.quantise,
         "device": args.device,
         "threads": args.threads,
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS},

@@ -1,4 +1,4 @@
-"""python -m workflows doctor | bench | soak: check an installation, measure the trainer, kill it at random."""
+"""python -m workflows doctor | bench | soak | mismatch: check an installation, measure it, kill it at random."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from methods.backend import environment  # noqa: F401  # isort: skip  # before a
 
 import argparse
 import sys
+from pathlib import Path
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -17,7 +18,20 @@ def main(arguments: list[str] | None = None) -> int:
     soaking = commands.add_parser("soak", help="kill a training at random moments; it must end as if left alone")
     soaking.add_argument("--kills", type=int, default=20)
     soaking.add_argument("--seed", type=int, default=0)
+    mismatch = commands.add_parser("mismatch", help="gap between trainer and rollout for every pair of precisions")
+    mismatch.add_argument("--output", type=Path, default=Path("results/mismatch"), help="folder of the table")
+    mismatch.add_argument("--kind", choices=("qwen3", "qwen3_moe"), default="qwen3", help="toy model to warm-start")
+    mismatch.add_argument("--model", type=Path, help="a model of your own, with --data; else one is warm-started")
+    mismatch.add_argument("--data", type=Path, help="parquet in verl's layout")
+    for name, default in (("prompts", 64), ("samples", 8), ("top-k", 20), ("seed", 0)):
+        mismatch.add_argument(f"--{name}", type=int, default=default)
+    for name, default in (("prompt-length", 8), ("response-length", 7)):
+        mismatch.add_argument(f"--{name}", type=int, default=default, help="tokens; the default is the toy world's")
     args = parser.parse_args(arguments)
+    if args.command == "mismatch":
+        from workflows import mismatch as command
+
+        return command.run(args)
     if args.command == "doctor":
         from workflows.doctor import examine
 

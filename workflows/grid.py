@@ -54,6 +54,7 @@ class Grid:
             raise GridError(f"{origin}: {place.lstrip('.') or 'top level'}: {error.message}{_hint(error)}")
         validate(config, str(SCHEMA))
         grid = cls(config, origin)
+        grid._check_models()
         list(grid.cells())
         return grid
 
@@ -164,6 +165,14 @@ class Grid:
         """Every cell, checked."""
         for key in self.keys():
             yield self.cell(*key)
+
+    def _check_models(self) -> None:
+        for name, model in self.config["models"].items():
+            if model["experts_per_token"] > model["experts"]:
+                raise GridError(
+                    f"{self.origin}: models.{name}.experts_per_token = {model['experts_per_token']}: allowed is 1 to "
+                    f"models.{name}.experts = {model['experts']}"
+                )
 
     def _require(self, field: str, value: str, section: str) -> None:
         if value not in self.config[section]:

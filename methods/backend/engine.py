@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from verl.utils.device import get_device_name
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from methods.backend import platform
+from methods.quantisation import quantise_model, scheme_of
+
+SCALER_FILE = "tether_scaler_rank_{rank}.pt"
 
 StepHook = Callable[["CPUEngine"], None]
 
@@ -38,23 +43,65 @@ class CPUEngine(FSDPEngineWithLMHead):
         super().__init__(*args, **kwargs)
         self.before_optimizer_step: list[StepHook] = []
         self.after_optimizer_step: list[StepHook] = []
-        self.optimizer_steps = 0
+        self.optimizer_steps = self.overflowed_steps = 0
 
     def optimizer_step(self) -> float:
-        """Clip, step, and count; returns the gradient norm before clipping."""
+        """Clip, step, and count; returns the gradient norm before clipping.
+
+        In fp16 a scaled gradient may overflow: the scaler then skips the step and halves its scale, as it is meant to.
+        verl (fsdp/transformer_impl.py:834) returns inf for such a step; here it counts as overflowed, with norm 0.
+        """
         for hook in self.before_optimizer_step:
             hook(self)
         norm = super().optimizer_step()
         self.optimizer_steps += 1
+        if self.scaler is not None and not math.isfinite(norm):
+            self.overflowed_steps += 1
+            norm = 0.0
         for hook in self.after_optimizer_step:
             hook(self)
         return norm
+
+    def save_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """verl's checkpoint and the loss scale, which verl (utils/checkpoint/fsdp_checkpoint_manager.py) leaves out."""
+        super().save_checkpoint(local_path, *args, **kwargs)
+        if self.scaler is not None:
+            torch.save(self.scaler.state_dict(), os.path.join(local_path, SCALER_FILE.format(rank=self.rank)))
+
+    def load_checkpoint(self, local_path: str, *args: Any, **kwargs: Any) -> None:
+        """Restore both. Raises FileNotFoundError where an fp16 training has no loss scale to go on with."""
+        if self.scaler is not None:
+            state = torch.load(os.path.join(local_path, SCALER_FILE.format(rank=self.rank)), weights_only=True)
+            self.scaler.load_state_dict(state)
+        super().load_checkpoint(local_path, *args, **kwargs)
 
     def prepare_model_outputs(self, output: Any, output_args: Any, micro_batch: Any, logits_processor_func: Any) -> Any:
         """Upcast logits: without flash-attn, utils/torch_functional.py:173 leaves log-probs in the autocast dtype."""
         if getattr(output, "logits", None) is not None and output.logits.dtype != torch.float32:
             output.logits = output.logits.float()
         return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
+
+    def _build_module(self) -> torch.nn.Module:
+        """verl's module, quantised where `fsdp_config.mixed_precision.quantise` names a scheme."""
+        module = super()._build_module()
+        scheme = (self.engine_config.mixed_precision or {}).get("quantise", "none")
+        if scheme != "none":
+            quantise_model(module, scheme)
+        return module
+
+    def precision(self) -> dict[str, str]:
+        """What the built module computes in."""
+        return {"dtype": str(self._autocast_dtype).removeprefix("torch."), "quantise": scheme_of(self.module)}
+
+    @torch.no_grad()
+    def logits(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor) -> Tensor:
+        """[B, L, V] float32 of right-padded [B, L]: the forward of verl's forward_step (transformer_impl.py:1549)."""
+        narrow = self._autocast_dtype != torch.float32
+        with self.eval_mode(), torch.autocast(get_device_name(), self._autocast_dtype, enabled=narrow):
+            out = self.module(
+                input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
+            )
+        return out.logits.float()
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if self.engine_config.forward_only:
@@ -63,6 +110,9 @@ class CPUEngine(FSDPEngineWithLMHead):
             mixed = self.engine_config.mixed_precision
             compute = mixed.get("param_dtype", "bf16") if mixed is not None else "bf16"
             self._autocast_dtype = PrecisionType.to_dtype(compute)
+            # Weights that never change are held as FSDP2 casts the actor's for a forward; buffers stay as they are.
+            for parameter in module.parameters():
+                parameter.data = parameter.data.to(self._autocast_dtype)
             return module
         module = super()._build_fsdp_module(module)
         if getattr(self, "scaler", None) is not None:

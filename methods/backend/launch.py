@@ -13,12 +13,13 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
-from methods.backend.recipe import Cell, CellError, verl_overrides
+from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Cell, CellError, verl_overrides
 
 
 def compose(cell: Cell) -> Any:
@@ -64,6 +65,8 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
         "rollout": f"{rollout.HFRollout.__module__}.{rollout.HFRollout.__qualname__}",
         "lag": cell.panel.lag,
         "top_k": cell.panel.top_k,
+        "train_precision": asdict(TRAIN_PRECISIONS[cell.panel.train_precision]),
+        "rollout_precision": asdict(ROLLOUT_PRECISIONS[cell.panel.rollout_precision]),
     }
     wrong = [f"{k}: asked {v!r}, runs {report.get(k)!r}" for k, v in expected.items() if report.get(k) != v]
     if platform_type is not platform.CPUPlatform:

@@ -11,7 +11,22 @@ from typing import Any
 from methods import registry
 
 TRACKERS = ("tensorboard", "wandb")
-PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """dtype of activations and of the weights as used; scheme of `methods.quantisation` for the matrices, or none."""
+
+    dtype: str
+    quantise: str = "none"
+
+
+_PLAIN = {"fp32": Precision("float32"), "bf16": Precision("bfloat16"), "fp16": Precision("float16")}
+# Master weights are always float32. fp8 trains end to end: the forward is quantised, the gradient straight-through.
+# Around the products it computes in float32, so that it differs from an fp8 rollout as two engines do; fp8_bf16 has
+# bfloat16 there, as FP8 training recipes do, and is the rollout's own forward.
+TRAIN_PRECISIONS = _PLAIN | {"fp8": Precision("float32", "fp8"), "fp8_bf16": Precision("bfloat16", "fp8")}
+ROLLOUT_PRECISIONS = _PLAIN | {"fp8": Precision("bfloat16", "fp8"), "int8": Precision("bfloat16", "int8")}
 
 
 class CellError(ValueError):
@@ -24,7 +39,7 @@ class Panel:
 
     lr: learning rate. prompts: per step; group: responses per prompt; mini_batches: optimiser steps per training step.
     lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
-    train_precision, rollout_precision: fp32 or bf16 (master weights are always fp32). micro_batch: responses per
+    train_precision, rollout_precision: see TRAIN_PRECISIONS and ROLLOUT_PRECISIONS. micro_batch: responses per
     forward pass (default: a whole mini-batch). validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
     """
@@ -62,9 +77,9 @@ class Panel:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
                 raise CellError(f"panel.{name} = {value!r}: allowed is a number > 0")
-        for name in ("train_precision", "rollout_precision"):
-            if getattr(self, name) not in PRECISIONS:
-                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(PRECISIONS)}")
+        for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
+            if getattr(self, name) not in allowed:
+                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -189,6 +204,8 @@ def verl_overrides(cell: Cell) -> list[str]:
     from methods.backend.policy_loss import loss_name
 
     panel, actor, rollout = cell.panel, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    train_precision = TRAIN_PRECISIONS[panel.train_precision]
+    rollout_precision = ROLLOUT_PRECISIONS[panel.rollout_precision]
     settings: dict[str, Any] = {
         "data.train_files": cell.train_files,
         "data.val_files": cell.val_files,
@@ -213,10 +230,10 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{actor}.strategy": "fsdp2",
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
-        f"{actor}.fsdp_config.model_dtype": "fp32",
-        f"+{actor}.fsdp_config.mixed_precision.param_dtype": panel.train_precision,
-        f"+{actor}.fsdp_config.mixed_precision.reduce_dtype": "fp32",
-        f"+{actor}.fsdp_config.mixed_precision.buffer_dtype": "fp32",
+        **_engine_precision(f"{actor}.fsdp_config", train_precision),
+        # Used with `use_kl_loss` or `use_kl_in_reward`; verl would hold the reference in bfloat16.
+        **_engine_precision("actor_rollout_ref.ref.fsdp_config", train_precision),
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": panel.micro_batch_rows,
         f"{actor}.ppo_mini_batch_size": panel.prompts // panel.mini_batches,
         f"{actor}.ppo_micro_batch_size_per_gpu": panel.micro_batch_rows,
         f"{actor}.ppo_epochs": 1,
@@ -237,7 +254,8 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{rollout}.name": "hf",
         f"{rollout}.n": panel.group,
         f"{rollout}.temperature": panel.temperature,
-        f"{rollout}.dtype": PRECISIONS[panel.rollout_precision],
+        f"{rollout}.dtype": rollout_precision.dtype,
+        f"+{rollout}.custom.quantise": rollout_precision.quantise,
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.free_cache_engine": False,
         f"{rollout}.calculate_log_probs": True,
@@ -268,6 +286,17 @@ def verl_overrides(cell: Cell) -> list[str]:
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
     return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(cell.overrides)
+
+
+def _engine_precision(where: str, precision: Precision) -> dict[str, str]:
+    """`mixed_precision` is a free-form dictionary of verl's FSDP engine; `quantise` in it is read by our engine."""
+    return {
+        f"{where}.model_dtype": "fp32",
+        f"+{where}.mixed_precision.param_dtype": precision.dtype,
+        f"+{where}.mixed_precision.reduce_dtype": "fp32",
+        f"+{where}.mixed_precision.buffer_dtype": "fp32",
+        f"+{where}.mixed_precision.quantise": precision.quantise,
+    }
 
 
 def _hydra(value: Any) -> str:

@@ -11,15 +11,18 @@ from torch import Tensor
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
+from methods.backend.experts import fuse
 from methods.backend.sampling import Generation, SamplingParameters, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
+from methods.quantisation import quantise_model, scheme_of
 
 NAME = "hf"
 TRAINING, VALIDATION = 0, 1
 
 
 class HFRollout(BaseRollout):
-    """`actor_rollout_ref.rollout.name=hf`. Options under `rollout.custom`: top_k (K, 0 for none), lag (>= 0).
+    """`actor_rollout_ref.rollout.name=hf`. Options under `rollout.custom`: top_k (K, 0 for none), lag (>= 0),
+    quantise (none, fp8 or int8: W8A8 as `methods.quantisation` has it, around `rollout.dtype`).
 
     `sampled` tells versions and checksums of the weights behind the latest training rollout and the latest sync.
     """
@@ -35,6 +38,8 @@ class HFRollout(BaseRollout):
         self.model = AutoModelForCausalLM.from_pretrained(
             model_config.local_path, config=model_config.hf_config, dtype=self.dtype
         ).eval()
+        if custom.get("quantise", "none") != "none":
+            quantise_model(self.model, custom["quantise"])
         self.top_k = int(custom.get("top_k", 0))
         vocabulary = self.model.get_output_embeddings().weight.shape[0]
         if not 0 <= self.top_k <= vocabulary:
@@ -62,7 +67,7 @@ class HFRollout(BaseRollout):
         if wire_format != "named_tensors":
             raise ValueError(f"wire_format = {wire_format!r}: the hf rollout takes 'named_tensors' only")
         tensors = {name: tensor.detach().to("cpu", self.dtype, copy=True) for name, tensor in weights}
-        self.ring.push(int(global_steps or 0), tensors)
+        self.ring.push(int(global_steps or 0), fuse(tensors))
 
     def generate(self, prompts: list[list[int]], step: int, validate: bool, temperature: float) -> Generation:
         """Sample one response per prompt: from the lagged weights for training, from the current for validation."""
@@ -87,6 +92,15 @@ class HFRollout(BaseRollout):
             generator(self.seed, purpose, step, self.rank),
             weights.version,
         )
+
+    def precision(self) -> dict[str, str]:
+        """What the model computes in."""
+        return {"dtype": str(self.model.dtype).removeprefix("torch."), "quantise": scheme_of(self.model)}
+
+    def sampling_model(self) -> Any:
+        """The model with the weights that rollouts for training are sampled from."""
+        self._load(self.ring.sampling)
+        return self.model
 
     def _load(self, weights: Weights) -> None:
         if self._loaded is weights:

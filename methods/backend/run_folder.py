@@ -8,11 +8,12 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from methods.backend import versions
-from methods.backend.recipe import Cell, CellError, verl_overrides
+from methods.backend.recipe import TRAIN_PRECISIONS, Cell, CellError, verl_overrides
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -67,6 +68,8 @@ def export(cell: Cell, checkpoint: Path, step: int) -> None:
     config = json.loads((partial / "config.json").read_text())
     config.pop("torch_dtype", None)
     write_json(partial / "config.json", {**config, "dtype": "float32"})
+    precision = asdict(TRAIN_PRECISIONS[cell.panel.train_precision])
+    write_json(partial / "tether.json", {"step": step, "train_precision": precision, "method": cell.method})
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
 

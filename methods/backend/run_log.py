@@ -17,6 +17,7 @@ RENAMED = {
     "actor/grad_norm": "grad_norm",
     "actor/lr": "lr",
     "actor/pg_loss": "loss",
+    "actor/kl_loss": "kl/reference",
     "training/off_policy/trajectory_staleness/mean": "staleness/mean",
 }
 # Namespaces of our own metrics, which verl prefixes with "actor/".
@@ -30,6 +31,7 @@ OURS = (
     "kl/",
     "proximity/",
     "direction/",
+    "routing/",
     "support/",
     "updates/",
 )

@@ -55,8 +55,12 @@ def sample(
     pad_id: int,
     random: torch.Generator,
     version: int = 0,
+    forced: Tensor | None = None,
 ) -> Generation:
-    """Sample one response per prompt with a key-value cache. Prompts are left-padded; log-probs are float32."""
+    """Sample one response per prompt with a key-value cache. Prompts are left-padded; log-probs are float32.
+
+    forced: [N, T], T >= max_tokens, tokens to take in place of drawing, for log-probs of what another policy sampled.
+    """
     ids, mask = _left_pad(prompts, pad_id)
     position = (mask.cumsum(1) - 1).clamp(min=0)
     ends = torch.tensor(sorted(end_ids))
@@ -64,7 +68,7 @@ def sample(
     lengths = torch.zeros(len(prompts), dtype=torch.int64)
     tokens, logps, candidate_ids, candidate_logps = [], [], [], []
     cache, step_ids = None, ids
-    for _ in range(parameters.max_tokens):
+    for place in range(parameters.max_tokens):
         out = model(
             input_ids=step_ids,
             attention_mask=mask,
@@ -76,7 +80,10 @@ def sample(
         cache = out.past_key_values
         logits = out.logits[:, -1].float()
         logp = torch.log_softmax(logits / parameters.temperature if parameters.temperature > 0 else logits, dim=-1)
-        chosen = logp.argmax(-1) if parameters.temperature == 0 else _draw(logp, random)
+        if forced is not None:
+            chosen = forced[:, place]
+        else:
+            chosen = logp.argmax(-1) if parameters.temperature == 0 else _draw(logp, random)
         tokens.append(chosen)
         logps.append(logp.gather(1, chosen.unsqueeze(1)).squeeze(1))
         if parameters.top_k_log_probs:

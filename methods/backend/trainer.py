@@ -60,6 +60,12 @@ class LocalWorkerGroup:
         self.queue.kv_batch_put(batch.keys, batch.partition_id, out.select("log_probs", "entropy", strict=False))
         return batch
 
+    def compute_ref_log_prob(self, batch: KVBatchMeta) -> KVBatchMeta:
+        """Log-probs of the reference model, written back to the queue; the trainer renames them."""
+        out = self.worker.compute_ref_log_prob(self._tensors(batch))
+        self.queue.kv_batch_put(batch.keys, batch.partition_id, out.select("log_probs"))
+        return batch
+
     def save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
         self.worker.save_checkpoint(*args, **kwargs)
 

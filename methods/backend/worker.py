@@ -17,7 +17,8 @@ from verl.workers.utils.losses import ppo_loss
 
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.engine import init_process_group
-from methods.backend.mini_batches import TetherTrainingWorker
+from methods.backend.experts import differences, recording, routers
+from methods.backend.mini_batches import TetherTrainingWorker, mini_batches
 from methods.backend.policy_loss import Carried, carrying, loss_name, method_of
 from methods.backend.token_metrics import TokenMetrics
 from methods.signals import Support
@@ -126,18 +127,48 @@ class TetherWorker(ActorRolloutRefWorker):
         radius = self.support_loss.metrics.radius
         self.support_loss.metrics = TokenMetrics(radius=radius)
         rows, mini_batch, epochs = data.shape[0], tu.get(data, "mini_batch_size"), tu.get(data, "epochs")
-        steps_before = self.actor.engine.optimizer_steps
+        routing = self._routing(data, mini_batch // torch.distributed.get_world_size())
+        steps_before, overflowed_before = self.actor.engine.optimizer_steps, self.actor.engine.overflowed_steps
         output = self.actor.train_mini_batch(data=data)
         steps = self.actor.engine.optimizer_steps - steps_before
         expected = rows * torch.distributed.get_world_size() // mini_batch * epochs
         if steps != expected:
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
-        ours = {**self.support_loss.metrics.summary(), **self.rollout.sampled, "updates/optimizer_steps": steps}
+        ours = {
+            **self.support_loss.metrics.summary(),
+            **self.rollout.sampled,
+            "updates/optimizer_steps": steps,
+            **routing,
+        }
+        if self.actor.engine.scaler is not None:
+            ours["updates/overflowed_steps"] = self.actor.engine.overflowed_steps - overflowed_before
         for name, value in ours.items():
             # One number per step: verl's reduction of a single value is the value, whatever the name contains.
             metrics[name] = [value]
         return output.cpu()
+
+    @torch.no_grad()
+    def _routing(self, data: TensorDict, rows: int) -> dict[str, float]:
+        """Routing differences before the update, at the tokens of the first mini-batch; nothing for dense models.
+
+        Trainer and rollout run forward once more on that mini-batch alone, so that training is left as it is.
+        """
+        if not hasattr(self.rollout, "sampling_model") or not routers(self.rollout.model):
+            return {}
+        part = next(mini_batches(data.select("input_ids", "responses"), rows))
+        ends, responses = part["input_ids"].offsets().diff(), part["responses"].offsets().diff()
+        ids = part["input_ids"].to_padded_tensor(0)
+        places = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+        inputs = {"input_ids": ids, "attention_mask": (places < ends.unsqueeze(1)).long(), "position_ids": places}
+        # The row before a response token predicts it.
+        sampled = (places >= (ends - 1 - responses).unsqueeze(1)) & (places < (ends - 1).unsqueeze(1))
+        with recording(self.actor.engine.module) as trainers:
+            self.actor.engine.logits(**inputs)
+        with recording(self.rollout.model) as rollouts:
+            self.rollout.sampling_model()(**inputs, use_cache=False)
+        chosen = [torch.stack(layers).unflatten(1, ids.shape) for layers in (trainers, rollouts)]
+        return {"routing/differences": differences(chosen[0], chosen[1], sampled)}
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(
@@ -171,6 +202,8 @@ class TetherWorker(ActorRolloutRefWorker):
             "engine": f"{type(self.actor.engine).__module__}.{type(self.actor.engine).__qualname__}",
             "rollout": f"{type(self.rollout).__module__}.{type(self.rollout).__qualname__}",
             "rollout_dtype": str(self.rollout.dtype),
+            "train_precision": self.actor.engine.precision(),
+            "rollout_precision": self.rollout.precision(),
             "top_k": self.rollout.top_k,
             "lag": self.rollout.ring.lag,
             "threads": torch.get_num_threads(),

@@ -28,7 +28,8 @@ from methods.backend.recipe import Cell, CellError
         ({"steps": 2.5}, r"steps = 2.5: allowed is an integer >= 1"),
         ({"mini_batches": 3}, r"panel.mini_batches = 3: allowed is a divisor of panel.prompts = 8"),
         ({"micro_batch": 5}, r"panel.micro_batch = 5: allowed is a divisor of the mini-batch of 16"),
-        ({"rollout_precision": "fp7"}, r"panel.rollout_precision = 'fp7': allowed are fp32, bf16"),
+        ({"rollout_precision": "fp7"}, r"panel.rollout_precision = 'fp7': allowed are fp32, bf16, fp16, fp8, int8"),
+        ({"train_precision": "int8"}, r"panel.train_precision = 'int8': allowed are fp32, bf16, fp16, fp8, fp8_bf16"),
         ({"export_every": 2}, r"panel.export_every = 2"),
     ],
 )

@@ -95,3 +95,15 @@ def test_left_padding_changes_no_log_prob(tiny_world: Any) -> None:
     width = int(alone.lengths[0])
     assert beside.tokens[0, :width].tolist() == alone.tokens[0, :width].tolist()
     assert torch.allclose(beside.logp[0, :width], alone.logp[0, :width], atol=1e-5)
+
+
+def test_forced_tokens_are_scored_and_not_drawn(tiny_world: Any) -> None:
+    """Replaying a model's own sample gives its log-probs and support again; the generator is not used."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_world.model).eval()
+    prompts, parameters = [[1, 9, 8, 7, 3]] * 8, SamplingParameters(1.0, 4, 5)
+    out = sample(model, prompts, parameters, {2}, 0, generator(0))
+    again = sample(model, prompts, parameters, {2}, 0, generator(1), forced=out.tokens)
+    assert torch.equal(again.tokens, out.tokens) and torch.equal(again.lengths, out.lengths)
+    assert torch.equal(again.logp, out.logp) and torch.equal(again.support_ids, out.support_ids)
+    other = (out.tokens + 1) % 45
+    assert torch.equal(sample(model, prompts, parameters, set(), 0, generator(0), forced=other).tokens, other)

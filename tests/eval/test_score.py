@@ -300,3 +300,56 @@ def test_another_process_gives_the_same_bytes(
     assert "checkpoint 1 of 1, step 0: avg@16" in done.stderr
     for name in ("scores.json", "samples.jsonl"):
         assert (tmp_path / "there" / name).read_bytes() == (here[0].parent / name).read_bytes()
+
+
+@pytest.fixture
+def crooked(coin: Path, tmp_path: Path) -> Path:
+    """`coin` with random weights, so that 8-bit products move its distribution; it says it was trained in fp8."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(coin)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        model.model.embed_tokens.weight.normal_()
+        model.lm_head.weight.normal_(std=0.3)
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight.normal_()
+            layer.mlp.down_proj.weight.normal_()
+    folder = tmp_path / "crooked"
+    shutil.copytree(coin, folder)
+    model.save_pretrained(folder)
+    (folder / "tether.json").write_text(json.dumps({"train_precision": {"dtype": "float32", "quantise": "fp8"}}))
+    return folder
+
+
+def test_a_checkpoint_is_scored_as_it_was_trained(run: Callable[..., Files], crooked: Path, capsys: Any) -> None:
+    """--quantise changes what is sampled and is on record; another precision than that of the training is said."""
+    options = {"max_new_tokens": "1"}  # longer answers of a random model are all different: no majority to compare
+    plain = run("plain", f"0={crooked}", **options)
+    quantised = run("quantised", f"0={crooked}", quantise="fp8", **options)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "trained with" in line]
+    assert lines == [f"score: {crooked}: trained with quantise fp8, scored with --quantise none"]
+    assert json.loads(quantised[0].read_text())["quantise"] == "fp8"
+    assert json.loads(plain[0].read_text())["quantise"] == "none"
+    assert plain[1].read_bytes() != quantised[1].read_bytes()
+
+
+def test_the_scored_model_is_the_quantised_one(crooked: Path) -> None:
+    """Its logits are those of methods.quantisation over the float32 weights, which stay what they were."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from eval.harness import CheckpointLM
+    from methods.quantisation import quantise_model
+
+    scored = CheckpointLM(crooked, batch_size=2, dtype="float32", device="cpu", quantise="fp8").model
+    expected = AutoModelForCausalLM.from_pretrained(crooked, dtype=torch.float32)
+    ids = torch.arange(5, 13).view(2, 4)
+    with torch.no_grad():
+        exact = expected(input_ids=ids).logits
+        quantise_model(expected, "fp8")
+        assert torch.equal(scored(input_ids=ids).logits, expected(input_ids=ids).logits)
+        assert not torch.allclose(exact, expected(input_ids=ids).logits, rtol=1e-3)
+    state = expected.state_dict()
+    assert all(torch.equal(tensor, state[name]) for name, tensor in scored.state_dict().items())

@@ -49,6 +49,9 @@ def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
         (lambda c: c["grid"][0].update(panels=["U"]), ["grid[0].panels = 'U'", "allowed are the names"]),
         (lambda c: c["grid"][0].update(seeds=[-1]), ["seeds", "-1"]),
         (lambda c: c["panels"]["T"].update(model_path="x"), ["both 'world' and 'model_path'"]),
+        (lambda c: c["panels"]["T"].update(train_precision="int8"), ["train_precision", "int8", "fp8_bf16"]),
+        (lambda c: c["models"]["xs"].update(kind="llama"), ["models.xs.kind", "llama", "qwen3_moe"]),
+        (lambda c: c["models"]["xs"].update(experts=2, experts_per_token=3), ["experts_per_token = 3", "1 to", "= 2"]),
     ],
 )
 def test_bad_configurations(change: Callable[[dict[str, Any]], None], words: list[str]) -> None:

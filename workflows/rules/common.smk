@@ -8,6 +8,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
 from methods import registry
+from methods.backend.recipe import TRAIN_PRECISIONS
 from workflows.grid import Grid, GridError
 
 try:
@@ -69,6 +70,11 @@ def scored_checkpoints(wildcards):
     steps = list(range(panel.export_every, panel.steps, panel.export_every)) if panel.export_every else []
     folder = f"{RESULTS}/runs/{SPACE.wildcard_pattern}/checkpoints".format(**dict(wildcards.items()))
     return [f"0={cell.model}", *(f"{step}={folder}/step_{step}" for step in [*steps, panel.steps])]
+
+
+def trained_quantisation(wildcards):
+    """Checkpoints are scored as they were trained; the start too, so that a curve is of one kind."""
+    return TRAIN_PRECISIONS[cell_of(wildcards).panel.train_precision].quantise
 
 
 def include_path(wildcards):

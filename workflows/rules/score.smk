@@ -10,6 +10,7 @@ rule score:
             *(f"eval/{name}.py" for name in ("score", "harness", "sampling", "metrics", "files")),
             "eval/tasks/**/*.py",
             "eval/tasks/**/*.yaml",
+            "methods/quantisation.py",
         ),
     output:
         scores=ensure(f"{RESULTS}/scores/{SPACE.wildcard_pattern}.json", non_empty=True),
@@ -31,10 +32,11 @@ rule score:
         checkpoints=lambda wildcards: [f"--checkpoint={item}" for item in scored_checkpoints(wildcards)],
         task=lambda wildcards: GRID.source(wildcards.panel).task["name"],
         include=include_path,
+        quantise=trained_quantisation,
         tokens=lambda wildcards: cell_of(wildcards).panel.response_length,
     shell:
         "echo '[score] {wildcards.panel} {wildcards.method} seed {wildcards.seed}' && "
         "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task} {params.include} "
         "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "
-        "--max-new-tokens {params.tokens} --output {output.scores:q} --samples {output.samples:q} "
+        "--max-new-tokens {params.tokens} --quantise {params.quantise} --output {output.scores:q} --samples {output.samples:q} "
         "--timing {params.timing:q} > {log:q} 2>&1"

@@ -18,22 +18,46 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import AutoTokenizer, GenerationConfig, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoTokenizer,
+    GenerationConfig,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from methods.backend.sampling import SamplingParameters, generator, sample
 from workflows.files import atomic_folder
 from workflows.world import build
 from workflows.world.sorting import SPECIALS, SortingWorld
 
+KINDS = ("qwen3", "qwen3_moe")
+
 
 @dataclass(frozen=True)
 class ModelSize:
-    """hidden: width; layers; heads: query and key-value heads; head_size: 32 or more, so that vLLM can serve it too."""
+    """hidden: width; layers; heads: query and key-value heads; head_size: 32 or more, so that vLLM can serve it too.
+
+    kind: qwen3, or qwen3_moe, where every layer has `experts` experts of width `hidden`, `experts_per_token` of them
+    chosen by each token, their weights normalised, without an auxiliary loss (toy-sized Qwen3-30B-A3B).
+    """
 
     hidden: int
     layers: int
     heads: int
     head_size: int = 32
+    kind: str = "qwen3"
+    experts: int = 8
+    experts_per_token: int = 2
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"model.kind = {self.kind!r}: allowed are {', '.join(KINDS)}")
+        if not 1 <= self.experts_per_token <= self.experts:
+            raise ValueError(
+                f"model.experts_per_token = {self.experts_per_token}: allowed is 1 to model.experts = {self.experts}"
+            )
 
 
 @dataclass(frozen=True)
@@ -50,26 +74,40 @@ class Training:
     check_prompts: int = 256
 
 
-def make_model(world: SortingWorld, size: ModelSize, seed: int) -> Qwen3ForCausalLM:
+def make_model(world: SortingWorld, size: ModelSize, seed: int) -> Qwen3ForCausalLM | Qwen3MoeForCausalLM:
     """A Qwen3 model with random weights from `seed`."""
     torch.manual_seed(seed)
     pad, bos, eos = (SPECIALS.index(name) for name in ("<pad>", "<bos>", "<eos>"))
-    config = Qwen3Config(
-        vocab_size=world.vocab_size,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.heads,
-        head_dim=size.head_size,
-        intermediate_size=4 * size.hidden,
-        max_position_embeddings=max(64, world.prompt_length + world.response_length),
-        tie_word_embeddings=True,
-        pad_token_id=pad,
-        bos_token_id=bos,
-        eos_token_id=eos,
-        attn_implementation="sdpa",
-    )
-    model = Qwen3ForCausalLM(config)
+    settings: dict[str, Any] = {
+        "vocab_size": world.vocab_size,
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
+        "num_key_value_heads": size.heads,
+        "head_dim": size.head_size,
+        "intermediate_size": 4 * size.hidden,
+        "max_position_embeddings": max(64, world.prompt_length + world.response_length),
+        "tie_word_embeddings": True,
+        "pad_token_id": pad,
+        "bos_token_id": bos,
+        "eos_token_id": eos,
+        "attn_implementation": "sdpa",
+    }
+    model: Qwen3ForCausalLM | Qwen3MoeForCausalLM
+    if size.kind == "qwen3":
+        model = Qwen3ForCausalLM(Qwen3Config(**settings))
+    else:
+        mixture = Qwen3MoeConfig(
+            **settings,
+            moe_intermediate_size=size.hidden,
+            num_experts=size.experts,
+            num_experts_per_tok=size.experts_per_token,
+            decoder_sparse_step=1,
+            norm_topk_prob=True,
+            output_router_logits=False,
+            router_aux_loss_coef=0.0,
+        )
+        model = Qwen3MoeForCausalLM(mixture)
     model.generation_config = GenerationConfig(pad_token_id=pad, bos_token_id=bos, eos_token_id=eos)
     return model
 

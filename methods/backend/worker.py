@@ -152,7 +152,8 @@ class TetherWorker(ActorRolloutRefWorker):
     def _routing(self, data: TensorDict, rows: int) -> dict[str, float]:
         """Routing differences before the update, at the tokens of the first mini-batch; nothing for dense models.
 
-        Trainer and rollout run forward once more on that mini-batch alone, so that training is left as it is.
+        Trainer and rollout run forward once more on that mini-batch alone, so that training is left as it is: 3 % of
+        the CPU time of a toy step with 8 mini-batches (.024 of .78 s, 2 layers, 8 experts).
         """
         if not hasattr(self.rollout, "sampling_model") or not routers(self.rollout.model):
             return {}

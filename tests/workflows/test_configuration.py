@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,19 @@ def test_the_conda_environment_has_the_pins_of_the_constraints() -> None:
     for line in environment["dependencies"][-1]["pip"]:
         name, version = line.split("==")
         assert plain[name.split("[")[0].lower().replace("_", "-")] == version, line
+
+
+def test_a_mixture_in_fp8_end_to_end_is_scored_as_it_was_trained(project: Project) -> None:
+    """From warm start to score through Snakemake, one cell; the start is scored in the same precision."""
+    config = copy.deepcopy(CONFIG)
+    config |= {"tier": "fp8", "methods": {"drpo": {}}, "grid": [{"panels": ["T"], "seeds": [0]}]}
+    config["models"]["xs"] |= {"kind": "qwen3_moe", "experts": 4}
+    config["panels"]["T"] |= {"train_precision": "fp8", "rollout_precision": "fp8"}
+    project.write_config(config, "fp8.yaml")
+    cell = "panel~T/method~drpo/seed~0"
+    project.snakemake(f"results/fp8/scores/{cell}.json", config="fp8.yaml")
+    scores = json.loads((project.root / f"results/fp8/scores/{cell}.json").read_text())
+    assert scores["quantise"] == "fp8" and [entry["step"] for entry in scores["checkpoints"]] == [0, 3]
+    assert "trained with" not in (project.root / f"results/fp8/logs/score/{cell}.log").read_text()
+    manifest = json.loads((project.root / f"results/fp8/runs/{cell}/manifest.json").read_text())
+    assert manifest["worker"]["train_precision"]["quantise"] == "fp8"

@@ -170,6 +170,7 @@ class TetherWorker(ActorRolloutRefWorker):
             "engine": f"{type(self.actor.engine).__module__}.{type(self.actor.engine).__qualname__}",
             "rollout": f"{type(self.rollout).__module__}.{type(self.rollout).__qualname__}",
             "rollout_dtype": str(self.rollout.dtype),
+            "rollout_details": self.rollout.details(),
             "top_k": self.rollout.top_k,
             "lag": self.rollout.ring.lag,
             "threads": torch.get_num_threads(),

@@ -12,19 +12,18 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from methods.backend import environment  # noqa: F401  # before anything imports vllm
 from methods.backend.sampling import Generation, SamplingParameters
 
-# The engine must live in this process; the rest are defaults that a user may change.
-FORCED = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR"}
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 BLOCK = 128  # tokens in a block of the key-value cache (vLLM's default on CPUs)
 CACHE_LIMIT = 4 * 2**30
@@ -47,9 +46,8 @@ class InProcessEngine:
     """A vLLM engine that holds no weights of its own until `load`."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        os.environ.update(FORCED)
-        for name, value in DEFAULTS.items():
-            os.environ.setdefault(name, value)
+        # Read by vLLM whenever an engine is made; with a process of its own no tensor could be handed to it.
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         with unchanged_process():
             from transformers import AutoConfig
             from vllm import LLM
@@ -113,7 +111,9 @@ class InProcessEngine:
             )
             for seed in seeds
         ]
-        with unchanged_process():
+        # vLLM compiles the ranks of its log-probs even where eager mode is enforced: seconds at the first token, for a
+        # number that nobody here reads.
+        with unchanged_process(), torch.compiler.set_stance("force_eager"):
             # Blocks of older weights, or of a batch that an uninterrupted run had seen and a resumed one has not.
             self.llm.reset_prefix_cache()
             done = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], requests, use_tqdm=False)
@@ -124,9 +124,9 @@ def generation(outputs: list[Any], top_k: int, pad_id: int, version: int) -> Gen
     """Arrays of vLLM's outputs. Each position holds K + 1 entries: the sampled token first, then the K likeliest."""
     lengths = torch.tensor([len(out.token_ids) for out in outputs])
     mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-    ids = torch.tensor([token for out in outputs for token in out.logprobs.token_ids]).view(-1, top_k + 1)
-    logp = torch.tensor([value for out in outputs for value in out.logprobs.logprobs]).view(-1, top_k + 1)
-    sampled = torch.tensor([token for out in outputs for token in out.token_ids])
+    ids = _joined((out.logprobs.token_ids for out in outputs), np.int64).view(-1, top_k + 1)
+    logp = _joined((out.logprobs.logprobs for out in outputs), np.float32).view(-1, top_k + 1)
+    sampled = _joined((out.token_ids for out in outputs), np.int64)
     if not torch.equal(ids[:, 0], sampled):
         raise RuntimeError("vLLM's log-probs do not start with the sampled token")
     # The sampled token goes last, as in sampling.py.
@@ -186,6 +186,10 @@ def _parameter_names(config: Any) -> set[str]:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
     return set(model.state_dict())
+
+
+def _joined(lists: Iterable[Iterable[Any]], kind: type) -> Tensor:
+    return torch.from_numpy(np.fromiter(chain.from_iterable(lists), kind))
 
 
 def _padded(values: Tensor, mask: Tensor, fill: float) -> Tensor:

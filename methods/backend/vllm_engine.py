@@ -167,13 +167,13 @@ def cache_bytes(config: Any, settings: EngineSettings) -> int:
 def unchanged_process() -> Iterator[None]:
     """vLLM takes its process for its own: it seeds and draws from the global random state, edits the environment
     (LD_PRELOAD, LOCAL_WORLD_SIZE) and replaces torch.set_num_threads. Here it shares the process with the trainer."""
-    environment, set_threads = dict(os.environ), torch.set_num_threads
+    variables, set_threads = dict(os.environ), torch.set_num_threads
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
     finally:
         os.environ.clear()
-        os.environ.update(environment)
+        os.environ.update(variables)
         torch.set_num_threads = set_threads
         random.setstate(states[0])
         np.random.set_state(states[1])

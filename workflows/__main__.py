@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
         mismatch.add_argument(f"--{name}", type=int, default=default)
     for name, default in (("prompt-length", 8), ("response-length", 7)):
         mismatch.add_argument(f"--{name}", type=int, default=default, help="tokens; the default is the toy world's")
+    bench.add_argument("--rollouts", action="store_true", help="instead: vLLM against transformers (needs `make vllm`)")
     args = parser.parse_args(arguments)
     if args.command == "mismatch":
         from workflows import mismatch as command
@@ -40,6 +41,10 @@ def main(arguments: list[str] | None = None) -> int:
         from workflows.soak import soak
 
         return soak(args.kills, args.seed)
+    if args.rollouts:
+        from workflows.bench_rollouts import measure_rollouts
+
+        return measure_rollouts(args.steps)
     from workflows.bench import measure
 
     return measure(args.steps)

@@ -22,16 +22,9 @@ SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "lag": 2, "prompt_length"
 
 def measure(steps: int) -> int:
     """Print seconds per step of both sides and their ratio (median of paired ratios)."""
-    from workflows.world import build, warm_start
-    from workflows.world.sorting import SortingWorld
-
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        world = SortingWorld(numbers=6, limit=200, train_prompts=64 * (steps + 2), test_prompts=8, seed=0)
-        build.write(world, root / "world")
-        model = warm_start.make_model(world, warm_start.ModelSize(hidden=64, layers=2, heads=2), seed=0)
-        model.save_pretrained(root / "model")
-        warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
+        make_world(root, steps)
         with contextlib.redirect_stdout(sys.stderr):
             ours, minimal, stages = _alternate(root, steps)
     ratios = [a / b for a, b in zip(ours, minimal, strict=True)]
@@ -43,17 +36,28 @@ def measure(steps: int) -> int:
     return 0
 
 
-def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[str, list[float]]]:
-    from methods.backend.batch_rollout import BatchRolloutManager
-    from methods.backend.launch import build_trainer
+def make_world(root: Path, steps: int) -> None:
+    """The toy world with prompts for so many steps, and a model of the toy's size with random weights."""
+    from workflows.world import build, warm_start
+    from workflows.world.sorting import SortingWorld
+
+    world = SortingWorld(numbers=6, limit=200, train_prompts=64 * (steps + 2), test_prompts=8, seed=0)
+    build.write(world, root / "world")
+    model = warm_start.make_model(world, warm_start.ModelSize(hidden=64, layers=2, heads=2), seed=0)
+    model.save_pretrained(root / "model")
+    warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
+
+
+def make_cell(root: Path, steps: int, **panel: Any) -> Any:
+    """A cell on that world; `panel` adds to its settings."""
     from methods.backend.recipe import Cell
 
-    cell = Cell.build(
+    return Cell.build(
         {
             "label": "bench",
             "method": "dppo_topk_kl",
             "seed": 0,
-            "panel": {**SIZES, "lr": 2e-4, "steps": steps + 2},
+            "panel": {**SIZES, "lr": 2e-4, "steps": steps + 2, **panel},
             "model": str(root / "model"),
             "train_files": [str(root / "world" / "train.parquet")],
             "val_files": [str(root / "world" / "test.parquet")],
@@ -62,7 +66,13 @@ def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[s
             "overrides": ["trainer.val_before_train=False", "trainer.test_freq=-1", "trainer.save_freq=-1"],
         }
     )
-    trainer = build_trainer(cell)
+
+
+def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[str, list[float]]]:
+    from methods.backend.batch_rollout import BatchRolloutManager
+    from methods.backend.launch import build_trainer
+
+    trainer = build_trainer(make_cell(root, steps))
     manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
     own: list[float] = []
     others: list[float] = []

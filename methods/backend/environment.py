@@ -12,6 +12,10 @@ DEFAULTS = {
     "TRANSFORMERS_OFFLINE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
     "TQ_NUM_THREADS": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    # Its warnings on a CPU are of speed-ups that one thread has no use for.
+    "VLLM_LOGGING_LEVEL": "ERROR",
     "VERL_LOGGING_LEVEL": "WARN",
     "TQ_LOGGING_LEVEL": "WARNING",
 }

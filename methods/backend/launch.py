@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
 from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Cell, CellError, verl_overrides
+from methods.backend.rollout_settings import ENGINES
 
 
 def compose(cell: Cell) -> Any:
@@ -55,14 +56,14 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
     from verl.plugin.platform import get_platform
 
-    from methods.backend import engine, platform, rollout
+    from methods.backend import engine, platform
 
     platform_type = type(get_platform())
     expected = {
         "method": cell.method,
         "loss_is_ours": True,
         "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
-        "rollout": f"{rollout.HFRollout.__module__}.{rollout.HFRollout.__qualname__}",
+        "rollout": ENGINES[cell.panel.rollout_engine][1],
         "lag": cell.panel.lag,
         "top_k": cell.panel.top_k,
         "train_precision": asdict(TRAIN_PRECISIONS[cell.panel.train_precision]),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import sys
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -11,6 +13,18 @@ import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
 NAME = "cpu"
+
+
+def leave_out_ascend_transport() -> None:
+    """Keep verl/checkpoint_engine/hccl_checkpoint_engine.py:23 from importing all of vLLM where no NPU can use it.
+
+    verl catches the ImportError and records it (checkpoint_engine/__init__.py:46), as for every missing transport.
+    """
+    if importlib.util.find_spec("torch_npu") is None:
+        sys.modules.setdefault("verl.checkpoint_engine.hccl_checkpoint_engine", None)  # type: ignore[arg-type]
+
+
+leave_out_ascend_transport()
 
 
 class _DeviceModule(types.ModuleType):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from methods import registry
+from methods.backend import rollout_settings
 from methods.backend.recipe import Cell, CellError
 from methods.registry import Needs
 
@@ -23,7 +24,11 @@ def check(cell: Cell) -> None:
     needs = registry.get(cell.method).needs
     if Needs.TOP_K in needs and cell.panel.top_k == 0:
         raise CellError(f"panel.top_k = 0: method {cell.method} needs the rollout's top-K log-probs, allowed is >= 1")
-    vocabulary = _vocabulary_size(cell)
+    model_config = _model_config(cell)
+    vocabulary = int(model_config["vocab_size"])
+    wrong = rollout_settings.vllm_problem(model_config) if cell.panel.rollout_engine == "vllm" else None
+    if wrong is not None:
+        raise CellError(f"panel.{wrong}")
     if cell.panel.top_k > vocabulary:
         raise CellError(f"panel.top_k = {cell.panel.top_k}: allowed is 0 to the model's vocabulary size {vocabulary}")
     for name in ("train_files", "val_files"):
@@ -32,11 +37,11 @@ def check(cell: Cell) -> None:
             _check_reward(cell, row, path)
 
 
-def _vocabulary_size(cell: Cell) -> int:
+def _model_config(cell: Cell) -> dict[str, Any]:
     path = Path(cell.model) / "config.json"
     if not path.is_file():
         raise CellError(f"model = {cell.model}: no config.json there; expected a Hugging Face model directory")
-    return int(json.loads(path.read_text())["vocab_size"])
+    return json.loads(path.read_text())
 
 
 def _first_row(name: str, path: Path) -> dict[str, Any]:

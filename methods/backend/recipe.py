@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from methods import registry
+from methods.backend import rollout_settings
 
 TRACKERS = ("tensorboard", "wandb")
 
@@ -40,7 +41,8 @@ class Panel:
     lr: learning rate. prompts: per step; group: responses per prompt; mini_batches: optimiser steps per training step.
     lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
     train_precision, rollout_precision: see TRAIN_PRECISIONS and ROLLOUT_PRECISIONS. micro_batch: responses per
-    forward pass (default: a whole mini-batch). validate_every, save_every, export_every: in steps (0: only at the end);
+    forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
+    fp8_kv or fp8_weights. validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
     """
 
@@ -56,6 +58,8 @@ class Panel:
     temperature: float = 1.0
     train_precision: str = "fp32"
     rollout_precision: str = "bf16"
+    rollout_engine: str = "hf"
+    rollout_quantization: str = "none"
     micro_batch: int | None = None
     validate_every: int = 0
     validate_samples: int = 1
@@ -80,6 +84,9 @@ class Panel:
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
+        wrong = rollout_settings.problem(self.rollout_engine, self.rollout_quantization, self.rollout_precision)
+        if wrong is not None:
+            raise CellError(f"panel.{wrong}")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -251,7 +258,7 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{actor}.policy_loss._target_": "methods.backend.policy_loss.TetherPolicyLossConfig",
         f"{actor}.policy_loss.loss_mode": loss_name(cell.method),
         f"+{actor}.policy_loss.options": cell.options,
-        f"{rollout}.name": "hf",
+        f"{rollout}.name": rollout_settings.ENGINES[panel.rollout_engine][0],
         f"{rollout}.n": panel.group,
         f"{rollout}.temperature": panel.temperature,
         f"{rollout}.dtype": rollout_precision.dtype,
@@ -264,6 +271,9 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"+{rollout}.custom.top_k": panel.top_k,
         f"+{rollout}.custom.lag": panel.lag,
         f"+{rollout}.custom.seed": cell.seed,
+        f"+{rollout}.custom.quantization": panel.rollout_quantization,
+        # vLLM's running sequences; a whole batch at once costs the fewest engine steps.
+        f"{rollout}.max_num_seqs": min(panel.prompts * panel.group, 1024),
         f"{rollout}.val_kwargs.n": panel.validate_samples,
         f"{rollout}.val_kwargs.do_sample": True,
         f"{rollout}.val_kwargs.temperature": panel.temperature,

@@ -1,4 +1,4 @@
-"""The Hugging Face rollout inside verl's training worker: same process, same weights path, staleness as a setting."""
+"""Rollouts inside verl's training worker: same process, same weights path, staleness as a setting."""
 
 from __future__ import annotations
 
@@ -12,38 +12,28 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.experts import fuse
+from methods.backend.rollout_settings import ENGINES
 from methods.backend.sampling import Generation, SamplingParameters, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 from methods.quantisation import quantise_model, scheme_of
 
-NAME = "hf"
 TRAINING, VALIDATION = 0, 1
 
 
-class HFRollout(BaseRollout):
-    """`actor_rollout_ref.rollout.name=hf`. Options under `rollout.custom`: top_k (K, 0 for none), lag (>= 0),
-    quantise (none, fp8 or int8: W8A8 as `methods.quantisation` has it, around `rollout.dtype`).
+class RingRollout(BaseRollout):
+    """What every rollout here shares: settings under `rollout.custom`, seed, weight ring, and whose weights sample.
 
-    `sampled` tells versions and checksums of the weights behind the latest training rollout and the latest sync.
+    Options: top_k (K, 0 for none), lag (>= 0), seed. `sampled` tells versions and checksums of the weights behind the
+    latest training rollout and the latest sync. An engine defines `_load`, `_held` and `_sample`.
     """
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
-        from transformers import AutoModelForCausalLM
-
         custom = dict(config.custom or {})
         self.rank = int(os.environ.get("RANK", "0"))
         self.seed = int(custom.get("seed", config.seed))
         self.dtype = PrecisionType.to_dtype(config.dtype)
-        self.model = AutoModelForCausalLM.from_pretrained(
-            model_config.local_path, config=model_config.hf_config, dtype=self.dtype
-        ).eval()
-        if custom.get("quantise", "none") != "none":
-            quantise_model(self.model, custom["quantise"])
         self.top_k = int(custom.get("top_k", 0))
-        vocabulary = self.model.get_output_embeddings().weight.shape[0]
-        if not 0 <= self.top_k <= vocabulary:
-            raise ValueError(f"rollout.custom.top_k = {self.top_k}: allowed is 0 to the vocabulary size {vocabulary}")
         self.ring = WeightRing(int(custom.get("lag", 0)))
         self.end_ids, self.pad_id = _special_ids(model_config)
         self._loaded: Weights | None = None
@@ -65,33 +55,71 @@ class HFRollout(BaseRollout):
     ) -> None:
         """Take a copy of the trainer's weights into the ring, in the rollout's dtype."""
         if wire_format != "named_tensors":
-            raise ValueError(f"wire_format = {wire_format!r}: the hf rollout takes 'named_tensors' only")
+            raise ValueError(f"wire_format = {wire_format!r}: this rollout takes 'named_tensors' only")
         tensors = {name: tensor.detach().to("cpu", self.dtype, copy=True) for name, tensor in weights}
         self.ring.push(int(global_steps or 0), fuse(tensors))
 
     def generate(self, prompts: list[list[int]], step: int, validate: bool, temperature: float) -> Generation:
         """Sample one response per prompt: from the lagged weights for training, from the current for validation."""
         weights = self.ring.current if validate else self.ring.sampling
-        self._load(weights)
+        self._use(weights)
         if not validate:
-            # Of the tensors the model really holds, not of what the ring says it gave.
-            held = self.model.state_dict()
             self.sampled = {
                 "weights/sampled_version": weights.version,
-                "weights/sampled_checksum": checksum({name: held[name] for name in weights.tensors}),
+                "weights/sampled_checksum": self._held(weights),
                 "weights/synced_version": self.ring.current.version,
                 "weights/synced_checksum": self.ring.current.checksum,
             }
-        purpose = VALIDATION if validate else TRAINING
-        return sample(
-            self.model,
-            prompts,
-            SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k),
-            self.end_ids,
-            self.pad_id,
-            generator(self.seed, purpose, step, self.rank),
-            weights.version,
-        )
+        parameters = SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k)
+        return self._sample(prompts, parameters, VALIDATION if validate else TRAINING, step, weights.version)
+
+    def _use(self, weights: Weights) -> None:
+        """Load unless loaded; a load that fails half-way leaves nothing that could pass for loaded."""
+        if self._loaded is not weights:
+            self._loaded = None
+            self._load(weights)
+            self._loaded = weights
+
+    def precision(self) -> dict[str, str]:
+        """What the engine computes in: dtype, and the scheme of `methods.quantisation` that imitates less."""
+        return {"dtype": str(self.dtype).removeprefix("torch."), "quantise": "none"}
+
+    def details(self) -> dict[str, Any]:
+        """What a run's manifest should know about this engine."""
+        return {}
+
+    def _load(self, weights: Weights) -> None:
+        raise NotImplementedError
+
+    def _held(self, weights: Weights) -> int:
+        """Checksum of the weights that sample."""
+        raise NotImplementedError
+
+    def _sample(
+        self, prompts: list[list[int]], parameters: SamplingParameters, purpose: int, step: int, version: int
+    ) -> Generation:
+        raise NotImplementedError
+
+
+class HFRollout(RingRollout):
+    """`actor_rollout_ref.rollout.name=hf`: a Hugging Face model of its own beside the trainer's.
+
+    Further option under `rollout.custom`: quantise (none, fp8 or int8: W8A8 as `methods.quantisation` has it).
+    """
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+        super().__init__(config, model_config, device_mesh, replica_rank)
+        from transformers import AutoModelForCausalLM
+
+        self.model = AutoModelForCausalLM.from_pretrained(
+            model_config.local_path, config=model_config.hf_config, dtype=self.dtype
+        ).eval()
+        quantise = dict(config.custom or {}).get("quantise", "none")
+        if quantise != "none":
+            quantise_model(self.model, quantise)
+        vocabulary = self.model.get_output_embeddings().weight.shape[0]
+        if not 0 <= self.top_k <= vocabulary:
+            raise ValueError(f"rollout.custom.top_k = {self.top_k}: allowed is 0 to the vocabulary size {vocabulary}")
 
     def precision(self) -> dict[str, str]:
         """What the model computes in."""
@@ -99,18 +127,26 @@ class HFRollout(BaseRollout):
 
     def sampling_model(self) -> Any:
         """The model with the weights that rollouts for training are sampled from."""
-        self._load(self.ring.sampling)
+        self._use(self.ring.sampling)
         return self.model
 
     def _load(self, weights: Weights) -> None:
-        if self._loaded is weights:
-            return
         missing, unexpected = self.model.load_state_dict(weights.tensors, strict=False)
         # A tied head is absent from the trainer's named tensors and follows the embedding.
         missing = [name for name in missing if name not in self._tied_names()]
         if missing or unexpected:
             raise RuntimeError(f"weights do not fit the rollout model: missing {missing}, unexpected {unexpected}")
-        self._loaded = weights
+
+    def _held(self, weights: Weights) -> int:
+        # Of the tensors the model really holds, not of what the ring says it gave.
+        held = self.model.state_dict()
+        return checksum({name: held[name] for name in weights.tensors})
+
+    def _sample(
+        self, prompts: list[list[int]], parameters: SamplingParameters, purpose: int, step: int, version: int
+    ) -> Generation:
+        random = generator(self.seed, purpose, step, self.rank)
+        return sample(self.model, prompts, parameters, self.end_ids, self.pad_id, random, version)
 
     def _tied_names(self) -> set[str]:
         return {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
@@ -127,4 +163,5 @@ def _special_ids(model_config: Any) -> tuple[set[int], int]:
 
 
 # verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
-_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{HFRollout.__name__}"
+for _name, _class in ENGINES.values():
+    _ROLLOUT_REGISTRY[(_name, "async")] = _class

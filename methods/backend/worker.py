@@ -205,6 +205,7 @@ class TetherWorker(ActorRolloutRefWorker):
             "rollout_dtype": str(self.rollout.dtype),
             "train_precision": self.actor.engine.precision(),
             "rollout_precision": self.rollout.precision(),
+            "rollout_details": self.rollout.details(),
             "top_k": self.rollout.top_k,
             "lag": self.rollout.ring.lag,
             "threads": torch.get_num_threads(),

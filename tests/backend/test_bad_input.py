@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +33,20 @@ from methods.backend.recipe import Cell, CellError
         ({"rollout_precision": "fp7"}, r"panel.rollout_precision = 'fp7': allowed are fp32, bf16, fp16, fp8, int8"),
         ({"train_precision": "int8"}, r"panel.train_precision = 'int8': allowed are fp32, bf16, fp16, fp8, fp8_bf16"),
         ({"export_every": 2}, r"panel.export_every = 2"),
+        ({"rollout_engine": "sglang"}, r"panel.rollout_engine = 'sglang': allowed are hf, vllm"),
+        (
+            {"rollout_quantization": "fp8_kv"},
+            r"panel.rollout_quantization = 'fp8_kv': allowed with rollout_engine = 'vllm'",
+        ),
+        (
+            {"rollout_engine": "vllm", "rollout_quantization": "fp8_weights", "rollout_precision": "fp32"},
+            r"'fp8_weights': allowed with rollout_precision = 'bf16' only, not 'fp32'",
+        ),
+        (
+            {"rollout_engine": "vllm", "rollout_quantization": "int8_per_channel_weight_only"},
+            r"refused, vLLM runs it on a CPU as plain bf16.*; allowed are none, fp8_kv, fp8_weights",
+        ),
+        ({"rollout_engine": "vllm", "rollout_quantization": "fp4"}, r"'fp4': allowed are none, fp8_kv, fp8_weights"),
     ],
 )
 def test_bad_settings(changes: dict[str, Any], message: str, tiny_world: Any, tmp_path: Path) -> None:
@@ -55,6 +71,25 @@ def test_missing_files_are_named(tiny_world: Any, tmp_path: Path) -> None:
 def test_k_larger_than_the_vocabulary(tiny_world: Any, tmp_path: Path) -> None:
     with pytest.raises(CellError, match=r"panel.top_k = 46: allowed is 0 to the model's vocabulary size 45"):
         check(tiny_world.cell(tmp_path / "run", top_k=46))
+
+
+def test_a_missing_vllm_is_one_message(tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(CellError, match=r"panel.rollout_engine = 'vllm': vLLM is not installed .*`make vllm` adds it"):
+        check(tiny_world.cell(tmp_path / "run", rollout_engine="vllm"))
+
+
+def test_a_head_size_that_vllm_cannot_serve_is_refused(
+    tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM itself would take it and die at the first token."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    model = shutil.copytree(tiny_world.model, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    for change in ({"head_dim": 16}, {"head_dim": None, "hidden_size": 64, "num_attention_heads": 4}):
+        (model / "config.json").write_text(json.dumps({**config, **change}))
+        with pytest.raises(CellError, match=r"the model's head size is 16, vLLM's CPU attention allows 32, 64, "):
+            check(tiny_world.cell(tmp_path / "run", rollout_engine="vllm", model=str(model)))
 
 
 def test_a_top_k_method_needs_k(tiny_world: Any, tmp_path: Path) -> None:

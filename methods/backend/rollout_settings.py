@@ -1,0 +1,59 @@
+"""Which rollout engines there are and what each can do: plain data and checks, importable without torch or vLLM."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+# Panel's name of an engine -> (verl's `rollout.name`, class).
+ENGINES = {
+    "hf": ("hf", "methods.backend.rollout.HFRollout"),
+    "vllm": ("vllm_inprocess", "methods.backend.vllm_rollout.VLLMRollout"),
+}
+# Rollouts in real low precision -> arguments of vLLM's engine.
+QUANTIZATIONS: dict[str, dict[str, str]] = {
+    "none": {},
+    "fp8_kv": {"kv_cache_dtype": "fp8"},
+    "fp8_weights": {"quantization": "fp8_per_channel"},
+}
+# Precisions that the Hugging Face rollout computes in floating point (methods.quantisation).
+IMITATED = ("fp8", "int8")
+# What vLLM 0.30 accepts by name but does not do on a CPU.
+REFUSED = {
+    "int8_per_channel_weight_only": "vLLM runs it on a CPU as plain bf16: ids and log-probs are equal bit for bit",
+    "fp8": "vLLM has no kernel for per-tensor fp8 weights on a CPU (_C::static_scaled_fp8_quant is a stub)",
+    "fp8_per_tensor": "vLLM has no kernel for per-tensor fp8 weights on a CPU (_C::static_scaled_fp8_quant is a stub)",
+    "fp8_per_block": "vLLM's kernel for fp8 block weights needs AMX",
+}
+# vllm/v1/attention/backends/cpu_attn.py:65; another size passes vLLM's constructor and dies at the first token.
+HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+
+
+def problem(engine: str, quantization: str, precision: str) -> str | None:
+    """What is wrong with these settings of a panel, as "field = value: what is allowed"; None when nothing is."""
+    if engine not in ENGINES:
+        return f"rollout_engine = {engine!r}: allowed are {', '.join(ENGINES)}"
+    if engine == "vllm" and precision in IMITATED:
+        return f"rollout_precision = {precision!r}: imitated by rollout_engine = 'hf' only; see rollout_quantization"
+    where = f"rollout_quantization = {quantization!r}"
+    if quantization in REFUSED:
+        return f"{where}: refused, {REFUSED[quantization]}; allowed are {', '.join(QUANTIZATIONS)}"
+    if quantization not in QUANTIZATIONS:
+        return f"{where}: allowed are {', '.join(QUANTIZATIONS)}"
+    if quantization != "none" and engine != "vllm":
+        return f"{where}: allowed with rollout_engine = 'vllm' only, not {engine!r}"
+    if quantization == "fp8_weights" and precision != "bf16":
+        return f"{where}: allowed with rollout_precision = 'bf16' only, not {precision!r}"
+    return None
+
+
+def vllm_problem(model_config: Mapping[str, Any], installed: bool | None = None) -> str | None:
+    """Why vLLM on this machine can't serve a model with this config.json; None when it can."""
+    if not (importlib.util.find_spec("vllm") is not None if installed is None else installed):
+        return "rollout_engine = 'vllm': vLLM is not installed in this environment; `make vllm` adds it"
+    size = model_config.get("head_dim") or model_config["hidden_size"] // model_config["num_attention_heads"]
+    if size not in HEAD_SIZES:
+        sizes = ", ".join(map(str, HEAD_SIZES))
+        return f"rollout_engine = 'vllm': the model's head size is {size}, vLLM's CPU attention allows {sizes}"
+    return None

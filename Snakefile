@@ -26,6 +26,13 @@ rule all:
         expand(
             f"{RESULTS}/runs/{{cell}}/{{name}}", cell=ALL_CELLS, name=["metrics.jsonl", "manifest.json", "checkpoints"]
         ),
-        expand(f"{RESULTS}/scores/{{cell}}.json", cell=SCORED_CELLS),
+        expand(f"{RESULTS}/runs/{{cell}}/timing.jsonl", cell=ALL_CELLS),
+        expand(f"{RESULTS}/scores/{{cell}}{{end}}", cell=SCORED_CELLS, end=[".json", ".samples.jsonl"]),
+        TABLES,
+        rules.curves.output,
+        rules.derive.output,
+        rules.agree.output,
+        rules.labels.output,
+        rules.manifest.output,
         f"{RESULTS}/report.html",
         f"{RESULTS}/timings/time.csv",

@@ -45,6 +45,10 @@ class Grid:
     @classmethod
     def check(cls, config: dict[str, Any], origin: str) -> Grid:
         """Validate a configuration and every cell of it; fills in the schema's defaults. Raises GridError."""
+        for section in ("worlds", "models", "panels", "methods"):
+            for name in config.get(section) or {}:
+                if not isinstance(name, str):
+                    raise GridError(f"{origin}: {section}: the name {name!r} is no text for YAML; put it in quotes")
         if isinstance(config.get("methods"), dict):
             # `pg_is:` alone in YAML is null; it means a method without options.
             config["methods"] = {label: settings or {} for label, settings in config["methods"].items()}
@@ -63,6 +67,7 @@ class Grid:
         grid = cls(config, origin)
         grid._check_models()
         list(grid.cells())
+        grid.check_scoring()
         return grid
 
     @property
@@ -126,6 +131,22 @@ class Grid:
             reward_function=dict(settings["reward_function"]),
             task=dict(settings.get("task", {})),
         )
+
+    def check_scoring(self) -> None:
+        """What lm-eval can score. Raises GridError."""
+        for panel in {key[0] for key in self.keys()}:
+            settings = self.config["panels"][panel]
+            if "world" in settings and "task" in settings:
+                raise GridError(f"{self.origin}: panels.{panel}.task: a toy panel has its own; allowed with model_path")
+            if "task" in settings and len(settings["val_files"]) > 1:
+                raise GridError(f"{self.origin}: panels.{panel}.val_files: allowed is one file where a task scores it")
+            world = self.config["worlds"].get(settings.get("world"))
+            problems = self.config["scoring"]["problems"]
+            if world is not None and problems > world["test_prompts"]:
+                raise GridError(
+                    f"{self.origin}: scoring.problems = {problems}: allowed is at most worlds."
+                    f"{settings['world']}.test_prompts = {world['test_prompts']}"
+                )
 
     def warm_start(self, panel: str) -> str:
         """Name of the toy model that a panel starts from."""

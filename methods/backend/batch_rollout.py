@@ -6,6 +6,7 @@ single-turn responses needs none of that. Selected by `rollout.agent.agent_loop_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -95,14 +96,21 @@ class BatchRolloutManager:
         texts = self.tokenizer.batch_decode(responses, skip_special_tokens=True)
         scores, extras = [], []
         for row, text in zip(rows, texts, strict=True):
-            result = self.reward_fn(
-                data_source=row["data_source"],
-                solution_str=text,
-                ground_truth=row["reward_model"]["ground_truth"],
-                extra_info=row.get("extra_info"),
-            )
-            extra = dict(result) if isinstance(result, dict) else {}
-            score = float(extra.pop("score")) if isinstance(result, dict) else float(result)
+            try:
+                result = self.reward_fn(
+                    data_source=row["data_source"],
+                    solution_str=text,
+                    ground_truth=row["reward_model"]["ground_truth"],
+                    extra_info=row.get("extra_info"),
+                )
+                extra = dict(result) if isinstance(result, dict) else {}
+                score = float(extra.pop("score")) if isinstance(result, dict) else float(result)
+            except Exception as error:
+                raise RuntimeError(
+                    f"the reward raised {error!r} for {row.get('extra_info')}, response {text!r}"
+                ) from error
+            if not math.isfinite(score):
+                raise RuntimeError(f"the reward gave {score} for {row.get('extra_info')}, response {text!r}")
             scores.append(score)
             extras.append({"acc": score, **extra})
         return scores, extras

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
+from methods import registry
 from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
 from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Cell, CellError, verl_overrides
@@ -33,6 +34,11 @@ def compose(cell: Cell) -> Any:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer", overrides=verl_overrides(cell))
     config.transfer_queue.enable = True
+    if not config.algorithm.rollout_correction.bypass_mode:
+        raise CellError(
+            "overrides: algorithm.rollout_correction.bypass_mode = False: allowed is True, the ratio is against the "
+            "rollout policy"
+        )
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     return config
 
@@ -56,12 +62,13 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
     from verl.plugin.platform import get_platform
 
-    from methods.backend import engine, platform
+    from methods.backend import engine, platform, policy_loss
 
     platform_type = type(get_platform())
     expected = {
         "method": cell.method,
-        "loss_is_ours": True,
+        "loss_function": f"{policy_loss.__name__}.{cell.method}_policy_loss",
+        "options": vars(registry.get(cell.method).configure(cell.options)),
         "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
         "rollout": ENGINES[cell.panel.rollout_engine][1],
         "lag": cell.panel.lag,

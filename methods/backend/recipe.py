@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -79,8 +80,9 @@ class Panel:
             _integer(name, getattr(self, name), low=0)
         for name in ("lr", "clip_grad", "temperature"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-                raise CellError(f"panel.{name} = {value!r}: allowed is a number > 0")
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not (number and value > 0):
+                raise CellError(f"panel.{name} = {value!r}: allowed is a finite number > 0")
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")

@@ -24,7 +24,7 @@ class RestartError(RuntimeError):
 def seal(checkpoint: Path) -> None:
     """Record every file's size and checksum, let verl's tracker name this checkpoint, then drop the older ones."""
     files = {
-        str(path.relative_to(checkpoint)): [path.stat().st_size, _crc(path)]
+        str(path.relative_to(checkpoint)): [path.stat().st_size, crc_of(path)]
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file()
     }
@@ -75,11 +75,12 @@ def _check(checkpoint: Path) -> None:
         path = checkpoint / name
         if not path.is_file():
             raise RestartError(f"{path}: missing since it was sealed; {advice}")
-        if path.stat().st_size != size or _crc(path) != crc:
+        if path.stat().st_size != size or crc_of(path) != crc:
             raise RestartError(f"{path}: other bytes than were sealed; {advice}")
 
 
-def _crc(path: Path) -> int:
+def crc_of(path: Path) -> int:
+    """CRC-32 of a file's bytes."""
     value = 0
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -30,6 +30,12 @@ class RingRollout(BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
         custom = dict(config.custom or {})
+        for name, off in (("top_p", (None, 1, 1.0)), ("top_k", (None, -1, 0))):
+            if config.get(name) not in off:
+                # Rollout probabilities would be renormalised over the kept set, the trainer's are not.
+                raise ValueError(
+                    f"rollout.{name} = {config.get(name)}: truncated sampling biases every ratio; leave it off"
+                )
         self.rank = int(os.environ.get("RANK", "0"))
         self.seed = int(custom.get("seed", config.seed))
         self.dtype = PrecisionType.to_dtype(config.dtype)

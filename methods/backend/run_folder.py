@@ -6,14 +6,18 @@ import fcntl
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import methods
+from methods import registry
 from methods.backend import versions
 from methods.backend.recipe import TRAIN_PRECISIONS, Cell, CellError, verl_overrides
+from methods.backend.restart import crc_of
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -26,6 +30,21 @@ def write_json(path: Path, value: Any) -> None:
 def settings_of(cell: Cell) -> dict[str, Any]:
     """What decides a run's results: the cell without the places of its files."""
     return {name: value for name, value in cell.dump().items() if name not in ("output", "work")}
+
+
+def fingerprint(cell: Cell) -> dict[str, Any]:
+    """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
+    package, module = Path(methods.__file__).parent, registry.get(cell.method).module
+    own = sys.modules[module].__file__
+    program = [*package.glob("*.py"), *(package / "backend").glob("*.py"), *([Path(own)] if own else [])]
+    model = [path for path in sorted(Path(cell.model).iterdir()) if path.is_file()]
+    read = [*model, *map(Path, cell.train_files), *map(Path, cell.val_files), Path(cell.reward_function.path)]
+    return {
+        "settings": json.loads(json.dumps(settings_of(cell))),
+        "inputs": {str(path): crc_of(path) for path in read},
+        "program": {str(path.relative_to(package.parent)): crc_of(path) for path in sorted(program)},
+        "versions": versions.installed(),
+    }
 
 
 @contextmanager
@@ -44,16 +63,17 @@ def alone(cell: Cell) -> Iterator[None]:
 
 
 def prepare_work(cell: Cell) -> None:
-    """Set up the work directory; one of another configuration is moved aside, never resumed from."""
+    """Set up the work directory; one of other settings, inputs or program is moved aside, never resumed from."""
     work = cell.work_dir
-    record, settings = work / "cell.json", json.loads(json.dumps(settings_of(cell)))
-    if record.exists() and json.loads(record.read_text()) != settings:
+    record, now = work / "cell.json", fingerprint(cell)
+    if record.exists() and (before := json.loads(record.read_text())) != now:
+        changed = ", ".join(name for name in now if before.get(name) != now[name])
         aside = work.with_name(work.name + ".superseded")
         shutil.rmtree(aside, ignore_errors=True)
         work.rename(aside)
-        print(f"[train] settings changed since the interrupted run; its files are in {aside}", flush=True)
+        print(f"[train] {changed} changed since the interrupted run; its files are in {aside}", flush=True)
     work.mkdir(parents=True, exist_ok=True)
-    write_json(record, settings)
+    write_json(record, now)
 
 
 def export(cell: Cell, checkpoint: Path, step: int) -> None:
@@ -77,6 +97,9 @@ def export(cell: Cell, checkpoint: Path, step: int) -> None:
 def publish(cell: Cell, report: dict[str, Any]) -> None:
     """Put a finished run in the place of `output` by one rename; a kill before it leaves the work directory whole."""
     work, output, staged = cell.work_dir, Path(cell.output), cell.work_dir / "published"
+    steps = [json.loads(line)["step"] for line in (work / "metrics.jsonl").read_text().splitlines()]
+    if steps != list(range(cell.panel.steps + 1)):
+        raise RuntimeError(f"{work / 'metrics.jsonl'} holds the steps {steps}: not one row for each of 0 to the last")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir()
     for name in ("checkpoints", "trackers"):

@@ -19,7 +19,7 @@ from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.engine import init_process_group
 from methods.backend.experts import differences, recording, routers
 from methods.backend.mini_batches import TetherTrainingWorker, mini_batches
-from methods.backend.policy_loss import Carried, carrying, loss_name, method_of
+from methods.backend.policy_loss import Carried, carrying, method_of
 from methods.backend.token_metrics import TokenMetrics
 from methods.signals import Support
 from methods.support import FILLER_ID, distinct
@@ -197,7 +197,6 @@ class TetherWorker(ActorRolloutRefWorker):
         return {
             "loss_mode": settings.loss_mode,
             "loss_function": f"{loss_fn.__module__}.{loss_fn.__qualname__}",
-            "loss_is_ours": loss_name(method.name) == settings.loss_mode and hasattr(loss_fn, "tether_method"),
             "method": method.name,
             "options": vars(method.configure(getattr(settings, "options", None))),
             "engine": f"{type(self.actor.engine).__module__}.{type(self.actor.engine).__qualname__}",

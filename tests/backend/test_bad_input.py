@@ -26,7 +26,7 @@ from methods.backend.recipe import Cell, CellError
         ({"options": {"delta": -1.0}}, r"delta = -1.0"),
         ({"options": {"dleta": 0.1}}, r"unknown option 'dleta'; its options are: delta, ratio_cap"),
         ({"seed": -1}, r"seed = -1: allowed is an integer >= 0"),
-        ({"lr": 0}, r"panel.lr = 0: allowed is a number > 0"),
+        ({"lr": 0}, r"panel.lr = 0: allowed is a finite number > 0"),
         ({"steps": 2.5}, r"steps = 2.5: allowed is an integer >= 1"),
         ({"mini_batches": 3}, r"panel.mini_batches = 3: allowed is a divisor of panel.prompts = 8"),
         ({"micro_batch": 5}, r"panel.micro_batch = 5: allowed is a divisor of the mini-batch of 16"),
@@ -109,8 +109,64 @@ def test_data_without_its_columns(tiny_world: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("prompt", "1 2 3", r"row 3: prompt = '1 2 3': allowed is a list of messages"),
+        (
+            "prompt",
+            [{"role": "user", "content": "1 2 3 4 5 6 7"}],
+            r"row 3: prompt has 9 tokens, panel.prompt_length = 5",
+        ),
+        ("reward_model", "1 2 3", r"row 3: reward_model = '1 2 3': allowed is an object with ground_truth"),
+    ],
+)
+def test_every_row_is_looked_at(column: str, value: Any, message: str, tiny_world: Any, tmp_path: Path) -> None:
+    frame = pd.read_parquet(tiny_world.train)
+    rows = frame.to_dict("records")
+    if isinstance(value, str):
+        for row in rows:  # a parquet column has one type
+            row[column] = value if row is rows[3] else str(row[column])
+        message = message.replace("row 3", "row 0").split("'1 2 3'")[0]
+    else:
+        rows[3][column] = value
+    pd.DataFrame(rows).to_parquet(tmp_path / "bad.parquet")
+    with pytest.raises(CellError, match=message):
+        check(tiny_world.cell(tmp_path / "run", train_files=[str(tmp_path / "bad.parquet")]))
+
+
+def test_two_data_sources_in_validation(tiny_world: Any, tmp_path: Path) -> None:
+    frame = pd.read_parquet(tiny_world.test)
+    frame.loc[0, "data_source"] = "other"
+    frame.to_parquet(tmp_path / "two.parquet")
+    with pytest.raises(CellError, match=r"val_files: data_source has 2 values \(other, tether/sort\); allowed is one"):
+        check(tiny_world.cell(tmp_path / "run", val_files=[str(tmp_path / "two.parquet")]))
+
+
+def test_more_prompts_than_rows(tiny_world: Any, tmp_path: Path) -> None:
+    with pytest.raises(CellError, match=r"panel.prompts = 66: allowed is at most the 64 rows of train_files"):
+        check(tiny_world.cell(tmp_path / "run", prompts=66))
+
+
+def test_a_recomputed_anchor_is_refused(tiny_world: Any, tmp_path: Path) -> None:
+    overrides = ["algorithm.rollout_correction.bypass_mode=False"]
+    with pytest.raises(CellError, match=r"bypass_mode = False: allowed is True"):
+        launch.train(tiny_world.cell(tmp_path / "run", overrides=overrides))
+
+
+def test_truncated_sampling_is_refused(tiny_world: Any, tmp_path: Path) -> None:
+    """field case 29."""
+    with pytest.raises(ValueError, match=r"rollout.top_p = 0.9: truncated sampling biases every ratio"):
+        launch.train(tiny_world.cell(tmp_path / "run", overrides=["actor_rollout_ref.rollout.top_p=0.9"]))
+
+
+@pytest.mark.parametrize(
     ("source", "message"),
     [
+        (
+            "def compute_score(solution_str, **_):\n    return float(solution_str.split()[2])\n",
+            r"the response 'no answer'",
+        ),
+        ("def compute_score(**_):\n    return float('nan')\n", r"gave nan for the response"),
         ("def compute_score(**kwargs):\n    raise KeyError('answer')\n", r"reward.py:compute_score: raised KeyError"),
         ("def score(**kwargs):\n    return 1\n", r"reward.py:compute_score: no function of that name"),
         ("import nothing_of_that_name\n", r"importing it raised ModuleNotFoundError"),
@@ -142,6 +198,36 @@ def test_a_worker_that_runs_something_else_is_refused(tiny_world: Any, tmp_path:
     report = trainer.worker.report()
     with pytest.raises(RuntimeError, match=r"method: asked 'drpo', runs 'dppo_topk_kl'"):
         launch.verify(tiny_world.cell(tmp_path / "run", method="drpo"), report)
+
+
+def test_a_foreign_loss_and_foreign_options_are_noticed(tiny_world: Any, tmp_path: Path) -> None:
+    """Planted: another function under our name; options that an override changed behind the cell's back."""
+    from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY
+
+    def foreign(*args: Any, **kwargs: Any) -> Any:
+        raise AssertionError("never reached")
+
+    foreign.tether_method = "drpo"  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(POLICY_LOSS_REGISTRY, "drpo", foreign)
+        with pytest.raises(RuntimeError, match="loss_function: asked 'methods.backend.policy_loss.drpo_policy_loss'"):
+            launch.train(tiny_world.cell(tmp_path / "run", method="drpo"))
+    overrides = ["actor_rollout_ref.actor.policy_loss.options.delta=9"]
+    cell = tiny_world.cell(tmp_path / "run", method="drpo", options={"delta": 0.15}, overrides=overrides)
+    with pytest.raises(RuntimeError, match="options: asked .*0.15.*runs .*9"):
+        launch.train(cell)
+
+
+def test_a_panels_settings_reach_optimiser_and_loss(tiny_world: Any, tmp_path: Path) -> None:
+    """Read back from the worker that trains, not from the configuration."""
+    cell = tiny_world.cell(tmp_path / "run", lr=3e-4, weight_decay=0.25, clip_grad=0.5, warmup_steps=2)
+    worker = launch.build_trainer(cell).worker
+    engine, config = worker.actor.engine, worker.support_loss.config
+    (group,) = engine.optimizer.param_groups
+    assert group["initial_lr"] == 3e-4 and group["weight_decay"] == 0.25 and group["lr"] == 0.0
+    assert engine.optimizer_config.clip_grad == 0.5
+    assert config.loss_scale_factor == cell.panel.response_length
+    assert config.loss_agg_mode == "seq-mean-token-sum-norm" and config.entropy_coeff == 0
 
 
 def test_fewer_optimiser_steps_than_mini_batches_stop_the_run(

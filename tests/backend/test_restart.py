@@ -89,6 +89,26 @@ def test_an_interrupted_run_ends_like_the_whole_one(
     assert not cell.work_dir.exists() and [p.name for p in tmp_path.iterdir()] == ["run"]
 
 
+def test_other_inputs_start_over(
+    whole: dict[str, bytes], tiny_world: Any, tmp_path: Path, monkeypatch: Any, capsys: Any
+) -> None:
+    """The same paths with another model behind them: the half-trained run is not taken up."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    model = tmp_path / "model"
+    shutil.copytree(tiny_world.model, model)
+    tensors = load_file(model / "model.safetensors")
+    save_file({name: 0.5 * t for name, t in tensors.items()}, model / "model.safetensors", metadata={"format": "pt"})
+    cell = tiny_world.cell(tmp_path / "run", model=str(model), **SETTINGS)
+    interrupted(cell, monkeypatch, run_folder, "publish")
+    shutil.copy2(tiny_world.model / "model.safetensors", model / "model.safetensors")
+    launch.train(cell)
+    assert "inputs changed since the interrupted run" in capsys.readouterr().out
+    assert contents(Path(cell.output))["metrics.jsonl"] == whole["metrics.jsonl"]
+
+
 def test_a_truncated_tracker_file_is_put_right(
     whole: dict[str, bytes], tiny_world: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from glob import glob
 
 import pandas as pd
 from snakemake.exceptions import WorkflowError
@@ -38,7 +39,8 @@ def cell_of(wildcards):
 
 def sources(*patterns):
     """Files of ours that a rule's program is made of: when one changes, what it made is made again."""
-    return [str(path) for pattern in patterns for path in sorted(Path().glob(pattern)) if path.is_file()]
+    found = [path for pattern in patterns for path in sorted(glob(pattern, recursive=True))]
+    return [path for path in found if os.path.isfile(path)]
 
 
 def labels():
@@ -58,9 +60,20 @@ def labels():
 def training_inputs(wildcards):
     cell = cell_of(wildcards)
     files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
+    return [*files, *model_files(cell)]
+
+
+def model_files(cell):
+    """The files that decide what a model directory holds: of the toy model, or those of a user's that are there."""
     if GRID.config["panels"][cell.panel_name].get("world"):
-        files += [f"{cell.model}/model.safetensors", f"{cell.model}/tokenizer.json"]
-    return files
+        return [f"{cell.model}/{name}" for name in ("model.safetensors", "tokenizer.json")]
+    return sources(*(f"{cell.model}/{pattern}" for pattern in ("*.safetensors", "*.bin", "tokenizer*")))
+
+
+def task_files(wildcards):
+    """A user's own task: its YAML and Python files."""
+    path = GRID.source(wildcards.panel).task.get("include_path")
+    return sources(f"{path}/**/*.yaml", f"{path}/**/*.py") if path else []
 
 
 def scored_checkpoints(wildcards):
@@ -79,7 +92,7 @@ def trained_quantisation(wildcards):
 
 def include_path(wildcards):
     path = GRID.source(wildcards.panel).task.get("include_path")
-    return f"--include-path {path}" if path else ""
+    return ["--include-path", path] if path else []
 
 
 def folder_of(wildcards, output):

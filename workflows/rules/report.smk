@@ -98,7 +98,7 @@ rule report:
     conda:
         "../envs/tether.yaml"
     params:
-        title=config["title"],
+        title=lambda wildcards: config["title"],
         # The default limits are the toy world's; they would be false on another model or task.
         limits="" if all("world" in panel for panel in PANELS) else "--limits workflows/report/own_limits.json",
     shell:

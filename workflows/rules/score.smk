@@ -5,6 +5,8 @@ rule score:
     input:
         rules.train.output.checkpoints,
         data=lambda wildcards: cell_of(wildcards).val_files,
+        start=lambda wildcards: model_files(cell_of(wildcards)),
+        task=task_files,
         # Not all of eval/: another table re-scores nothing.
         code=sources(
             *(f"eval/{name}.py" for name in ("score", "harness", "sampling", "metrics", "files")),
@@ -36,7 +38,7 @@ rule score:
         tokens=lambda wildcards: cell_of(wildcards).panel.response_length,
     shell:
         "echo '[score] {wildcards.panel} {wildcards.method} seed {wildcards.seed}' && "
-        "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task} {params.include} "
+        "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task:q} {params.include:q} "
         "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "
         "--max-new-tokens {params.tokens} --quantise {params.quantise} --output {output.scores:q} --samples {output.samples:q} "
         "--timing {params.timing:q} > {log:q} 2>&1"

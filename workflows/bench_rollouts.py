@@ -1,6 +1,7 @@
 """vLLM against the Hugging Face rollout: whole training steps alternating in one process, start-up, long sampling.
 
-One thread each. In the trainings both engines share one weight ring and one trainer, so only the rollout differs.
+In the trainings both engines share one weight ring and one trainer, so only the rollout differs. All numbers are CPU
+seconds of this process on one thread: wall time of a machine that does nothing else, and steady on one that does.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ import contextlib
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time as CLOCK
 from typing import Any
 
 import torch
@@ -22,24 +23,23 @@ ROWS, PROMPT, TOKENS, TOP_K = 256, 8, 64, 20
 
 
 def measure_rollouts(steps: int) -> int:
-    """Print seconds per step and per rollout of both engines, vLLM's start-up, and tokens per second of 256 x 64."""
+    """Print CPU seconds per step and per rollout of both engines, vLLM's start-up, and the rate of 256 x 64 tokens."""
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         root = Path(folder)
-        start = time.perf_counter()
+        start = CLOCK()
         import vllm
 
-        imported = time.perf_counter() - start
+        imported = CLOCK() - start
         whole, rollouts, engine = _trainings(root, steps)
         long = _long(root / "long")
-    print(f"vLLM {vllm.__version__}: import {imported:.1f} s, engine {engine:.1f} s")
+    print(f"vLLM {vllm.__version__}: import {imported:.1f} CPU s, engine {engine:.1f}")
     for name in ("hf", "vllm"):
-        print(f"{name:22s} {_median(whole[name]):.3f} s a step, of which {_median(rollouts[name]):.3f} sampling")
+        print(f"{name:22s} {_median(whole[name]):.3f} CPU s a step, of which {_median(rollouts[name]):.3f} sampling")
     ratios = [a / b for a, b in zip(whole["vllm"], whole["hf"], strict=True)]
     print(f"{'ratio of whole steps':22s} {_median(ratios):.2f}  (min {min(ratios):.2f}, max {max(ratios):.2f})")
     for name, rate in long.items():
-        print(
-            f"{name:22s} {rate:.0f} tokens/s, {ROWS} x {TOKENS}, {'no' if name == 'generate' else 'top-20'} log-probs"
-        )
+        extras = "no" if name == "generate" else f"top-{TOP_K}"
+        print(f"{name:22s} {rate:.0f} tokens a CPU s, {ROWS} x {TOKENS}, {extras} log-probs")
     return 0
 
 
@@ -55,26 +55,26 @@ def _trainings(root: Path, steps: int) -> tuple[dict[str, list[float]], dict[str
     steps = 2 * steps
     make_world(root, steps)
     trainer = build_trainer(make_cell(root, steps))
-    worker, start = trainer.worker, time.perf_counter()
+    worker, start = trainer.worker, CLOCK()
     other = VLLMRollout(worker.rollout.config, worker.rollout.model_config, None)
-    started, other.ring = time.perf_counter() - start, worker.rollout.ring
+    started, other.ring = CLOCK() - start, worker.rollout.ring
     engines = [("hf", worker.rollout), ("vllm", other)]
     whole: dict[str, list[float]] = {"hf": [], "vllm": []}
     rollouts: dict[str, list[float]] = {"hf": [], "vllm": []}
 
     def generate(*args: Any) -> Any:
-        before = time.perf_counter()
+        before = CLOCK()
         out = engines[0][1].generate(*args)
-        rollouts[engines[0][0]].append(time.perf_counter() - before)
+        rollouts[engines[0][0]].append(CLOCK() - before)
         return out
 
-    inner, clock = trainer._compute_metrics, [time.perf_counter()]
+    inner, clock = trainer._compute_metrics, [CLOCK()]
 
     def after_step(*args: Any, **kwargs: Any) -> None:
         inner(*args, **kwargs)
-        whole[engines[0][0]].append(time.perf_counter() - clock[0])
+        whole[engines[0][0]].append(CLOCK() - clock[0])
         engines.reverse()
-        worker.rollout, clock[0] = engines[0][1], time.perf_counter()
+        worker.rollout, clock[0] = engines[0][1], CLOCK()
 
     trainer._compute_metrics = after_step
     trainer.fit(BatchRolloutManager(trainer.config, generate))
@@ -83,7 +83,7 @@ def _trainings(root: Path, steps: int) -> tuple[dict[str, list[float]], dict[str
 
 
 def _long(folder: Path) -> dict[str, float]:
-    """Tokens per second, best of three, of a random model with 2.6 million parameters that never ends early."""
+    """Tokens per CPU second, best of three, of a random model with 2.6 million parameters that never ends early."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from methods.backend.sampling import SamplingParameters, generator, sample
@@ -117,7 +117,7 @@ def _long(folder: Path) -> dict[str, float]:
     best = dict.fromkeys(contestants, 0.0)
     for _ in range(3):
         for name, run in contestants.items():
-            start = time.perf_counter()
+            start = CLOCK()
             run()
-            best[name] = max(best[name], ROWS * TOKENS / (time.perf_counter() - start))
+            best[name] = max(best[name], ROWS * TOKENS / (CLOCK() - start))
     return best

@@ -1,4 +1,4 @@
-"""Train one cell in this process with verl's own trainer, and publish its results only when they are complete.
+"""Train one cell with verl's own trainer, in this process or on Ray, and publish its results only when they are complete.
 
 python -m methods.backend.launch CELL.json [--print-overrides]
 """
@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,12 +54,10 @@ def build_trainer(cell: Cell) -> Any:
 
 def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
-    from verl.plugin.platform import get_platform
-
     from methods.backend import engine, platform, rollout
 
-    platform_type = type(get_platform())
     expected = {
+        "platform": f"{platform.CPUPlatform.__module__}.{platform.CPUPlatform.__qualname__}",
         "method": cell.method,
         "loss_is_ours": True,
         "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
@@ -67,25 +66,31 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
         "top_k": cell.panel.top_k,
     }
     wrong = [f"{k}: asked {v!r}, runs {report.get(k)!r}" for k, v in expected.items() if report.get(k) != v]
-    if platform_type is not platform.CPUPlatform:
-        wrong.append(f"platform: asked {platform.CPUPlatform.__qualname__}, runs {platform_type.__qualname__}")
     if wrong:
         raise RuntimeError("the worker does not run what was asked for: " + "; ".join(wrong))
 
 
 def train(cell: Cell) -> None:
     """Train a cell to its last step and publish `output`. An interrupted run resumes from its last checkpoint."""
-    from methods.backend.batch_rollout import BatchRolloutManager
-    from methods.backend.run_log import RunLog
-
     check(cell)
     prepare_work(cell)
+    if cell.panel.runner == "ray":
+        from methods.backend import ray_launch
+
+        report = ray_launch.train(cell)
+    else:
+        report = train_in_process(cell)
+    publish(cell, report)
+
+
+def train_in_process(cell: Cell) -> dict[str, Any]:
+    """Run the trainer in this process; returns what the worker reports about itself."""
+    from methods.backend.batch_rollout import BatchRolloutManager
+
     with contextlib.redirect_stdout(sys.stderr):
         trainer = build_trainer(cell)
     report = trainer.worker.report()
-    progress = Progress(cell, trainer.global_steps)
-    trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
-    trainer.on_checkpoint = lambda step, folder: export(cell, step, folder / f"global_step_{step}")
+    record(trainer, cell, Progress(cell, trainer.global_steps))
     try:
         # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
         with contextlib.redirect_stdout(sys.stderr):
@@ -93,7 +98,15 @@ def train(cell: Cell) -> None:
     finally:
         if getattr(trainer, "logger", None) is not None:
             trainer.logger.finish()
-    publish(cell, report)
+    return report
+
+
+def record(trainer: Any, cell: Cell, progress: Callable[[int, dict[str, float]], None]) -> None:
+    """Let a trainer keep the run's metrics and its exported checkpoints in the cell's work directory."""
+    from methods.backend.run_log import RunLog
+
+    trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
+    trainer.on_checkpoint = lambda step, folder: export(cell, step, folder / f"global_step_{step}")
 
 
 class Progress:

@@ -11,6 +11,7 @@ from typing import Any
 from methods import registry
 
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
+RUNNERS = ("inprocess", "ray")
 
 
 class CellError(ValueError):
@@ -26,6 +27,8 @@ class Panel:
     train_precision, rollout_precision: fp32 or bf16 (master weights are always fp32). micro_batch: responses per
     forward pass (default: a whole mini-batch). validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
+    runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
+    workers; the same settings give the same metrics.
     """
 
     lr: float
@@ -50,6 +53,8 @@ class Panel:
     warmup_steps: int = 0
     loss_aggregation: str = "seq-mean-token-sum-norm"
     advantage_std: bool = False
+    runner: str = "inprocess"
+    ranks: int = 1
 
     def __post_init__(self) -> None:
         sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
@@ -64,6 +69,11 @@ class Panel:
         for name in ("train_precision", "rollout_precision"):
             if getattr(self, name) not in PRECISIONS:
                 raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(PRECISIONS)}")
+        _integer("ranks", self.ranks, low=1)
+        if self.runner not in RUNNERS:
+            raise CellError(f"panel.runner = {self.runner!r}: allowed are {', '.join(RUNNERS)}")
+        if self.ranks > 1 and self.runner != "ray":
+            raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -73,10 +83,15 @@ class Panel:
             raise CellError(
                 f"panel.mini_batches = {self.mini_batches}: allowed is a divisor of panel.prompts = {self.prompts}"
             )
-        if self.mini_batch_rows % self.micro_batch_rows:
+        if self.mini_batch_rows % self.ranks:
+            raise CellError(
+                f"panel.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} responses"
+            )
+        if self.mini_batch_rows // self.ranks % self.micro_batch_rows:
+            share = "" if self.ranks == 1 else f" / {self.ranks} ranks"
             raise CellError(
                 f"panel.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
-                f"{self.mini_batch_rows} responses"
+                f"{self.mini_batch_rows} responses{share}"
             )
 
     @property
@@ -86,8 +101,8 @@ class Panel:
 
     @property
     def micro_batch_rows(self) -> int:
-        """Responses per forward pass."""
-        return self.micro_batch or self.mini_batch_rows
+        """Responses per forward pass of one rank."""
+        return self.micro_batch or self.mini_batch_rows // self.ranks
 
 
 @dataclass(frozen=True)
@@ -244,7 +259,7 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{rollout}.val_kwargs.do_sample": True,
         f"{rollout}.val_kwargs.temperature": panel.temperature,
         "trainer.device": "cpu",
-        "trainer.n_gpus_per_node": 1,
+        "trainer.n_gpus_per_node": panel.ranks,
         "trainer.nnodes": 1,
         "trainer.total_training_steps": panel.steps,
         # verl stops at whichever comes first; the number of steps is what a panel fixes.
@@ -257,10 +272,31 @@ def verl_overrides(cell: Cell) -> list[str]:
         "trainer.project_name": "tether",
         "trainer.experiment_name": f"{cell.panel_name}-{cell.label}-{cell.seed}",
         "trainer.logger": [],
-        "trainer.v1.trainer_mode": "tether_inprocess",
+        "trainer.v1.trainer_mode": f"tether_{panel.runner}",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
+    if panel.runner == "ray":
+        settings |= _ray_settings(cell)
     return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(cell.overrides)
+
+
+def _ray_settings(cell: Cell) -> dict[str, Any]:
+    """What main_ppo needs on a machine without accelerators, and where its trainer finds the cell."""
+    ranks = cell.panel.ranks
+    return {
+        "+trainer.tether_work_dir": str(cell.work_dir),
+        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": (
+            "methods.backend.batch_rollout.BatchRolloutManager"
+        ),
+        # Rewards are computed by the batch manager: no reward processes.
+        "reward.num_workers": 0,
+        # Never a Ray that happens to run here: its workers have other code and another environment.
+        "+ray_kwargs.ray_init.address": "local",
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        # Logical slots: verl counts "GPU"s (single_controller/ray/base.py:226), its placement groups ask for 3 CPUs each.
+        "+ray_kwargs.ray_init.num_gpus": ranks,
+        "ray_kwargs.ray_init.num_cpus": 8 + 8 * ranks,
+    }
 
 
 def _hydra(value: Any) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
-from methods.backend.sampling import Generation, SamplingParameters, generator, sample
+from methods.backend.sampling import Generation, SamplingParameters, Share, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 
 NAME = "hf"
@@ -64,8 +64,13 @@ class HFRollout(BaseRollout):
         tensors = {name: tensor.detach().to("cpu", self.dtype, copy=True) for name, tensor in weights}
         self.ring.push(int(global_steps or 0), tensors)
 
-    def generate(self, prompts: list[list[int]], step: int, validate: bool, temperature: float) -> Generation:
-        """Sample one response per prompt: from the lagged weights for training, from the current for validation."""
+    def generate(
+        self, prompts: list[list[int]], step: int, validate: bool, temperature: float, share: Share | None = None
+    ) -> Generation:
+        """Sample one response per prompt: from the lagged weights for training, from the current for validation.
+
+        share: of the whole batch, when several ranks sample it; the random numbers are the batch's, not the rank's.
+        """
         weights = self.ring.current if validate else self.ring.sampling
         self._load(weights)
         if not validate:
@@ -84,8 +89,9 @@ class HFRollout(BaseRollout):
             SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k),
             self.end_ids,
             self.pad_id,
-            generator(self.seed, purpose, step, self.rank),
+            generator(self.seed, purpose, step, 0),
             weights.version,
+            share,
         )
 
     def _load(self, weights: Weights) -> None:

@@ -1,4 +1,4 @@
-"""Train one cell with verl's own trainer, in this process or on Ray, and publish its results only when they are complete.
+"""Train one cell with verl's own trainer, here or on Ray, and publish its results only when they are complete.
 
 python -m methods.backend.launch CELL.json [--print-overrides]
 """

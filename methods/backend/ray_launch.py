@@ -9,9 +9,12 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
+
+import psutil
 
 from methods.backend import launch
 from methods.backend.recipe import Cell, CellError
@@ -19,6 +22,7 @@ from methods.backend.recipe import Cell, CellError
 PLUGINS = ("methods.backend.plugin", "methods.backend.ray_trainer")
 # Sockets lie below Ray's folder, and a Unix socket's path has at most 107 characters, about 65 of them Ray's.
 LONGEST_FOLDER = 40
+PATIENCE_SECONDS = 10.0
 
 
 def train(cell: Cell) -> dict[str, Any]:
@@ -40,12 +44,15 @@ def train(cell: Cell) -> dict[str, Any]:
         with open_dict(config):
             if config.ray_kwargs.ray_init.address == "local":
                 config.ray_kwargs.ray_init._temp_dir = str(folder)
+        before = processes()
         try:
             # verl and Ray print to stdout, which is kept for the progress line.
             with contextlib.redirect_stdout(sys.stderr):
                 run_ppo(config, task_runner_class=TaskRunnerV1)
         finally:
+            started = processes() - before
             ray.shutdown(wait_for_processes=True)
+            end(started)
     report = json.loads((cell.work_dir / REPORT_FILE).read_text())
     for name in (PROGRESS_FILE, REPORT_FILE):
         (cell.work_dir / name).unlink()
@@ -65,6 +72,30 @@ def prepare_environment() -> None:
     given = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
     # Plugins found by their entry point fail silently (verl/__init__.py:79); those named here raise.
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join([*given, *(name for name in PLUGINS if name not in given)])
+
+
+def processes() -> set[psutil.Process]:
+    """This process's children and theirs."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def end(started: set[psutil.Process]) -> None:
+    """Wait for processes that have lost their raylet, and kill those that stay."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while alive := [process for process in started if _runs(process)]:
+        if time.monotonic() > deadline:
+            for process in alive:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            return
+        time.sleep(0.05)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextlib.contextmanager

@@ -85,7 +85,8 @@ class Panel:
             )
         if self.mini_batch_rows % self.ranks:
             raise CellError(
-                f"panel.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} responses"
+                f"panel.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} "
+                "responses"
             )
         if self.mini_batch_rows // self.ranks % self.micro_batch_rows:
             share = "" if self.ranks == 1 else f" / {self.ranks} ranks"
@@ -293,7 +294,7 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
         # Never a Ray that happens to run here: its workers have other code and another environment.
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,
-        # Logical slots: verl counts "GPU"s (single_controller/ray/base.py:226), its placement groups ask for 3 CPUs each.
+        # Logical slots: verl counts "GPU"s (single_controller/ray/base.py:226), its placement groups ask for CPUs.
         "+ray_kwargs.ray_init.num_gpus": ranks,
         "ray_kwargs.ray_init.num_cpus": 8 + 8 * ranks,
     }

@@ -133,7 +133,11 @@ class TetherWorker(ActorRolloutRefWorker):
         if steps != expected:
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
-        ours = {**self.support_loss.metrics.gathered().summary(), **self.rollout.sampled, "updates/optimizer_steps": steps}
+        ours = {
+            **self.support_loss.metrics.gathered().summary(),
+            **self.rollout.sampled,
+            "updates/optimizer_steps": steps,
+        }
         for name, value in ours.items():
             # One number per step: verl's reduction of a single value is the value, whatever the name contains.
             metrics[name] = [value]

@@ -30,6 +30,10 @@ from methods.backend.recipe import Cell, CellError
         ({"micro_batch": 5}, r"panel.micro_batch = 5: allowed is a divisor of the mini-batch of 16"),
         ({"rollout_precision": "fp7"}, r"panel.rollout_precision = 'fp7': allowed are fp32, bf16"),
         ({"export_every": 2}, r"panel.export_every = 2"),
+        ({"runner": "slurm"}, r"panel.runner = 'slurm': allowed are inprocess, ray"),
+        ({"ranks": 2}, r"panel.ranks = 2: allowed is 1 unless panel.runner is 'ray'"),
+        ({"runner": "ray", "ranks": 3}, r"panel.ranks = 3: allowed is a divisor of the mini-batch of 16"),
+        ({"runner": "ray", "ranks": 2, "micro_batch": 16}, r"panel.micro_batch = 16: .* 16 responses / 2 ranks"),
     ],
 )
 def test_bad_settings(changes: dict[str, Any], message: str, tiny_world: Any, tmp_path: Path) -> None:

@@ -56,12 +56,15 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
     from methods.backend import engine, platform, rollout
 
+    sampler = f"{rollout.HFRollout.__module__}.{rollout.HFRollout.__qualname__}"
+    if cell.panel.server:
+        sampler = "methods.backend.rollout_server.ServerRollout"
     expected = {
         "platform": f"{platform.CPUPlatform.__module__}.{platform.CPUPlatform.__qualname__}",
         "method": cell.method,
         "loss_is_ours": True,
         "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
-        "rollout": f"{rollout.HFRollout.__module__}.{rollout.HFRollout.__qualname__}",
+        "rollout": sampler,
         "lag": cell.panel.lag,
         "top_k": cell.panel.top_k,
     }

@@ -20,8 +20,9 @@ from methods.backend import launch
 from methods.backend.recipe import Cell, CellError
 
 PLUGINS = ("methods.backend.plugin", "methods.backend.ray_trainer")
-# Sockets lie below Ray's folder, and a Unix socket's path has at most 107 characters, about 65 of them Ray's.
-LONGEST_FOLDER = 40
+FOLDER = "tether-ray-"
+# Sockets lie below Ray's folder; a Unix socket's path has at most 107 characters, about 65 of them Ray's, 30 ours.
+LONGEST_ROOT = 10
 PATIENCE_SECONDS = 10.0
 
 
@@ -100,9 +101,18 @@ def _runs(process: psutil.Process) -> bool:
 
 @contextlib.contextmanager
 def ray_folder(cell: Cell) -> Iterator[Path]:
-    """A folder for Ray's sockets and logs, removed at the end; after a failure its logs are kept with the run."""
-    root = tempfile.gettempdir()
-    folder = Path(tempfile.mkdtemp(prefix="tether-ray-", dir=root if len(root) + 20 <= LONGEST_FOLDER else "/tmp"))
+    """A folder for Ray's sockets and logs, removed at the end; after a failure its logs are kept with the run.
+
+    Folders of launchers that were killed are removed too.
+    """
+    root = Path(tempfile.gettempdir())
+    if len(str(root)) > LONGEST_ROOT:
+        root = Path("/tmp")
+    for old in root.glob(f"{FOLDER}*"):
+        owner = old.name.removeprefix(FOLDER).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=root))
     try:
         yield folder
     except BaseException:

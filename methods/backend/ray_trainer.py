@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import ray
+from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
-from methods.backend import launch
+from methods.backend import launch, rollout_server, server_loop  # noqa: F401  # register rollout, replica and loop
 from methods.backend.ray_rollout import WorkerRollout
 from methods.backend.recipe import Cell
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
@@ -56,9 +57,21 @@ class RayTrainer(TetherTrainer):
         launch.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
         launch.record(self, cell, Reporter(work / PROGRESS_FILE, self.global_steps))
 
-    def get_llm_client(self) -> WorkerRollout:
+    def get_llm_client(self) -> Any:
         """What the batch manager gets: the workers themselves; verl's client would route one sample at a time."""
+        if self.config.actor_rollout_ref.rollout.name == rollout_server.NAME:
+            return super().get_llm_client()
         return WorkerRollout(self.actor_rollout_wg.workers)
+
+    def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
+        self._submitted = {uid: place for place, uid in enumerate(batch["uid"])}
+        return super()._submit_batch_to_rollout(batch)
+
+    def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
+        """Back to the order of submission: agent loops put responses into the queue as they finish."""
+        order = [(self._submitted[key.split("_")[0]], int(key.split("_")[1])) for key in batch.keys]
+        batch.reorder(sorted(range(len(order)), key=order.__getitem__))
+        return super()._balance_batch(batch, metrics, **kwargs)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         """Send the engine's columns only: trainer_base.py:1873 sends all of them, objects included."""

@@ -28,7 +28,8 @@ class Panel:
     forward pass (default: a whole mini-batch). validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
     runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
-    workers; the same settings give the same metrics.
+    workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
+    agent loops and reward workers.
     """
 
     lr: float
@@ -55,6 +56,7 @@ class Panel:
     advantage_std: bool = False
     runner: str = "inprocess"
     ranks: int = 1
+    server: bool = False
 
     def __post_init__(self) -> None:
         sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
@@ -74,6 +76,8 @@ class Panel:
             raise CellError(f"panel.runner = {self.runner!r}: allowed are {', '.join(RUNNERS)}")
         if self.ranks > 1 and self.runner != "ray":
             raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
+        if self.server and self.runner != "ray":
+            raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -283,14 +287,21 @@ def verl_overrides(cell: Cell) -> list[str]:
 
 def _ray_settings(cell: Cell) -> dict[str, Any]:
     """What main_ppo needs on a machine without accelerators, and where its trainer finds the cell."""
-    ranks = cell.panel.ranks
-    return {
+    ranks, rollout = cell.panel.ranks, "actor_rollout_ref.rollout"
+    if cell.panel.server:
+        sampling: dict[str, Any] = {
+            f"{rollout}.name": "hf_server",
+            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.server_loop.ServerLoopManager",
+            f"{rollout}.agent.default_agent_loop": "tether_single_turn",
+        }
+    else:
+        sampling = {
+            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.batch_rollout.BatchRolloutManager",
+            # Rewards are computed by the batch manager: no reward processes.
+            "reward.num_workers": 0,
+        }
+    return sampling | {
         "+trainer.tether_work_dir": str(cell.work_dir),
-        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": (
-            "methods.backend.batch_rollout.BatchRolloutManager"
-        ),
-        # Rewards are computed by the batch manager: no reward processes.
-        "reward.num_workers": 0,
         # Never a Ray that happens to run here: its workers have other code and another environment.
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,

@@ -65,11 +65,18 @@ class HFRollout(BaseRollout):
         self.ring.push(int(global_steps or 0), tensors)
 
     def generate(
-        self, prompts: list[list[int]], step: int, validate: bool, temperature: float, share: Share | None = None
+        self,
+        prompts: list[list[int]],
+        step: int,
+        validate: bool,
+        temperature: float,
+        share: Share | None = None,
+        requests: list[tuple[int, int]] | None = None,
     ) -> Generation:
         """Sample one response per prompt: from the lagged weights for training, from the current for validation.
 
         share: of the whole batch, when several ranks sample it; the random numbers are the batch's, not the rank's.
+        requests: (prompt, sample) of each row, to seed it on its own, whatever else is in the batch.
         """
         weights = self.ring.current if validate else self.ring.sampling
         self._load(weights)
@@ -89,7 +96,9 @@ class HFRollout(BaseRollout):
             SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k),
             self.end_ids,
             self.pad_id,
-            generator(self.seed, purpose, step, 0),
+            generator(self.seed, purpose, step, 0)
+            if requests is None
+            else [generator(self.seed, purpose, step, 1, *request) for request in requests],
             weights.version,
             share,
         )

@@ -61,13 +61,14 @@ def sample(
     parameters: SamplingParameters,
     end_ids: set[int],
     pad_id: int,
-    random: torch.Generator,
+    random: torch.Generator | list[torch.Generator],
     version: int = 0,
     share: Share | None = None,
 ) -> Generation:
     """Sample one response per prompt with a key-value cache. Prompts are left-padded; log-probs are float32.
 
-    share: where these prompts stand in a batch that several ranks sample; they draw as one rank would for all of it.
+    random: for the batch, or one for each prompt. share: where these prompts stand in a batch that several ranks
+    sample; they draw as one rank would for all of it.
     """
     share = share or Share(0, len(prompts))
     ids, mask = _left_pad(prompts, pad_id)
@@ -122,10 +123,13 @@ def _left_pad(prompts: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def _draw(logp: Tensor, random: torch.Generator, share: Share) -> Tensor:
+def _draw(logp: Tensor, random: torch.Generator | list[torch.Generator], share: Share) -> Tensor:
     """One draw per row by the exponential race, which needs no normalised probabilities."""
-    race = logp.new_empty(share.total, logp.shape[1]).exponential_(generator=random)
-    race = race[share.start : share.start + len(logp)]
+    if isinstance(random, list):
+        race = torch.stack([logp.new_empty(logp.shape[1]).exponential_(generator=own) for own in random])
+    else:
+        race = logp.new_empty(share.total, logp.shape[1]).exponential_(generator=random)
+        race = race[share.start : share.start + len(logp)]
     return (logp - race.log()).argmax(-1)
 
 

@@ -32,6 +32,7 @@ from methods.backend.recipe import Cell, CellError
         ({"export_every": 2}, r"panel.export_every = 2"),
         ({"runner": "slurm"}, r"panel.runner = 'slurm': allowed are inprocess, ray"),
         ({"ranks": 2}, r"panel.ranks = 2: allowed is 1 unless panel.runner is 'ray'"),
+        ({"server": True}, r"panel.server = True: allowed is False unless panel.runner is 'ray'"),
         ({"runner": "ray", "ranks": 3}, r"panel.ranks = 3: allowed is a divisor of the mini-batch of 16"),
         ({"runner": "ray", "ranks": 2, "micro_batch": 16}, r"panel.micro_batch = 16: .* 16 responses / 2 ranks"),
     ],

@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -23,22 +22,11 @@ from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry,
 
 from methods.backend.rollout import HFRollout
 from methods.backend.sampling import Generation
+from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 
 NAME = "hf_server"
-REQUEST = "tether_request"  # key in verl's sampling parameters
-SUPPORT = "tether_support"  # key in TokenOutput.extra_fields: (ids [R, S], log-probs [R, S])
 # The other responses of a step arrive within milliseconds; waiting for them makes one batch of all.
 GATHER_SECONDS = 0.01
-
-
-@dataclass(frozen=True)
-class Request:
-    """Which response this is: training step, index of the prompt in its data, sample of that prompt."""
-
-    step: int
-    index: int
-    sample: int
-    validate: bool
 
 
 class HFServer:

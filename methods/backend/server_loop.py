@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from tensordict import TensorDict
@@ -11,8 +12,10 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils import tensordict_utils as tu
 
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
-from methods.backend.rollout_server import REQUEST, SUPPORT, Request
+from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 
+# It warns about the generic way of joining turns once per response.
+logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(logging.ERROR)
 LOOP = "tether_single_turn"
 VALIDATION = "tether_validation"
 
@@ -41,6 +44,11 @@ class SupportedOutput(AgentLoopOutput):
 @register(LOOP)
 class SingleTurnLoop(SingleTurnAgentLoop):
     """verl's single-turn loop, with the request's place as the seed of its tokens."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # agent_loop.py:248 chooses by model type how turns are joined, and Qwen's way needs a newline token, which a
+        # toy tokenizer lacks; a single turn has no joint, so the generic way is as good.
+        super().__init__(*args, **{**kwargs, "hf_model_type": None})
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **row: Any) -> SupportedOutput:
         request = Request(

@@ -163,20 +163,44 @@ def test_the_workers_run_what_was_asked_for(runs: dict[str, Path]) -> None:
         assert report == {**expected, "ranks": ranks}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_run_leaves_nothing_running(number: int, cell: Callable[..., Any], folder: Path) -> None:
-    """Interrupted as soon as verl's task runner is up."""
-    run = Running.start(cell(f"interrupted{number}", runner="ray"), folder)
+def test_interrupted_runs_leave_nothing_running(cell: Callable[..., Any], folder: Path) -> None:
+    """Ctrl-C and SIGKILL, both as soon as Ray has started workers. Not: SIGKILL of the raylet itself."""
+    numbers = (signal.SIGINT, signal.SIGKILL)
+    started = [Running.start(cell(f"interrupted{number}", runner="ray"), folder) for number in numbers]
     try:
-        wait_for(lambda: any("TaskRunner" in line for line in run.left()), seconds=240)
-        run.process.send_signal(number)
-        run.process.communicate(timeout=120)
-        # The kernel and the raylet end the others; nobody is left to wait for them after SIGKILL.
-        wait_for(lambda: not run.left(), seconds=0.5 if number == signal.SIGINT else 30)
+        for run, number in zip(started, numbers, strict=True):
+            wait_for(lambda run=run: any("ray::" in line for line in run.left()), seconds=240)
+            run.process.send_signal(number)
+        for run, number in zip(started, numbers, strict=True):
+            run.process.communicate(timeout=120)
+            # After SIGKILL nobody waits for the workers; they end when they miss their raylet.
+            wait_for(lambda run=run: not run.left(), seconds=1 if number == signal.SIGINT else 60)
+    finally:
+        for run in started:
+            run.process.kill()
+    assert all(run.process.returncode != 0 and not run.output.exists() for run in started)
+
+
+def test_a_server_samples_from_the_trainers_weights(cell: Callable[..., Any], folder: Path) -> None:
+    """definition: support and log-probs pass through verl's agent loop; pi is mu to rounding where nothing is stale.
+
+    Not covered: equality with the other runners, whose tokens are seeded by batch and not by request.
+    """
+    run = Running.start(cell("server", runner="ray", server=True, lag=0, mini_batches=1), folder)
+    try:
+        run.finish()
     finally:
         run.process.kill()
-    assert run.process.returncode != 0
-    assert not run.output.exists()
+    assert run.left() == []
+    steps = rows(run.output)
+    assert [row["step"] for row in steps] == [0, 1, 2, 3]
+    for row in steps[1:]:
+        data = row["data"]
+        assert data["gap/sampled_max"] <= 1e-5 and data["gap/topk_max"] <= 1e-5
+        assert 0.5 < data["support/mass_mu"] == pytest.approx(data["support/mass_pi"], abs=1e-5)
+        assert data["weights/sampled_version"] == row["step"] - 1 and data["staleness/mean"] == 0
+        assert data["tokens/active"] > 0 and data["grad_norm"] > 0
+    assert len({row["data"]["weights/sampled_checksum"] for row in steps[1:]}) == 3
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> None:

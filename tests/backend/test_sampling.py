@@ -118,6 +118,20 @@ def test_shares_of_a_batch_draw_what_one_rank_draws(ranks: int) -> None:
         assert torch.equal(getattr(out, name)[mask], getattr(whole, name)[mask]), name
 
 
+def test_a_request_of_its_own_seed_draws_the_same_whatever_its_company() -> None:
+    """property: six requests at once, two of them alone, and in another order."""
+    model, settings = Constant([-1.0, 0.5, 0.2, 0.0]), SamplingParameters(temperature=1.0, max_tokens=5)
+
+    def tokens(requests: list[int]) -> dict[int, list[int]]:
+        out = sample(model, [[1, 2]] * len(requests), settings, {0}, 0, [generator(3, each) for each in requests])
+        return {r: out.tokens[i, : out.lengths[i]].tolist() for i, r in enumerate(requests)}
+
+    together = tokens([0, 1, 2, 3, 4, 5])
+    assert tokens([4, 1]) == {each: together[each] for each in (1, 4)}
+    assert tokens([5, 3, 1, 0, 2, 4]) == together
+    assert len(set(map(tuple, together.values()))) > 1
+
+
 def test_shares_of_different_weights_are_refused() -> None:
     one = draw(Constant([-1.0, 0.5]))
     with pytest.raises(RuntimeError, match=r"different versions: \[0, 1\]"):

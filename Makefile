@@ -11,7 +11,7 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--configfile workflows/config/$(TIER).yaml --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: reproduce test setup reference recover lint bench doctor clean distclean
+.PHONY: reproduce test setup reference recover lint bench soak doctor clean distclean
 
 reproduce: $(STAMP)  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
 	$(SNAKEMAKE)
@@ -48,6 +48,9 @@ lint: $(STAMP)  ## style, types, workflow
 
 bench: $(STAMP)  ## the trainer's step against a minimal loop over the same worker
 	$(RUN) -m workflows bench
+
+soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
+	$(RUN) -m workflows soak --kills 20
 
 doctor: $(STAMP)  ## check this installation
 	$(RUN) -m workflows doctor

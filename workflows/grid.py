@@ -51,7 +51,7 @@ class Grid:
         error = best_match(jsonschema.Draft202012Validator(schema).iter_errors(config))
         if error is not None:
             place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
-            raise GridError(f"{origin}: {place.lstrip('.') or 'top level'}: {error.message}{_known(error)}")
+            raise GridError(f"{origin}: {place.lstrip('.') or 'top level'}: {error.message}{_hint(error)}")
         validate(config, str(SCHEMA))
         grid = cls(config, origin)
         list(grid.cells())
@@ -152,6 +152,7 @@ class Grid:
                     "train_files": source.train_files,
                     "val_files": source.val_files,
                     "reward_function": source.reward_function,
+                    "trackers": self.config["trackers"],
                     "output": f"{self.results}/runs/{where}",
                     "work": f"{self.results}/work/{where}",
                 }
@@ -170,8 +171,18 @@ class Grid:
             raise GridError(f"{self.origin}: {field} = {value!r}: allowed are the names under {section}: {known}")
 
 
-def _known(error: jsonschema.ValidationError) -> str:
-    """The keys that are allowed where an unknown one stands."""
-    if error.validator != "additionalProperties":
-        return ""
-    return f"; allowed are {', '.join(error.schema.get('properties', {}))}"
+def _hint(error: jsonschema.ValidationError) -> str:
+    """What is allowed where an unknown key stands, and the one trap of YAML's numbers."""
+    if error.validator == "additionalProperties":
+        return f"; allowed are {', '.join(error.schema.get('properties', {}))}"
+    if error.validator == "type" and isinstance(error.instance, str) and _reads_as_number(error.instance):
+        return "; YAML reads a number without a point, such as 1e-4, as text: write 1.0e-4"
+    return ""
+
+
+def _reads_as_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

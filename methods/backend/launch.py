@@ -11,14 +11,13 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from methods.backend import versions
+from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
 from methods.backend.recipe import Cell, CellError, verl_overrides
 
@@ -74,53 +73,61 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
 
 
 def train(cell: Cell) -> None:
-    """Train a cell to its last step and publish `output`. An interrupted run resumes from its last checkpoint."""
+    """Train a cell to its last step and publish `output`. An interrupted run resumes from its last restart point."""
     check(cell)
-    prepare_work(cell)
-    if cell.panel.runner == "ray":
-        from methods.backend import ray_launch
-
-        report = ray_launch.train(cell)
-    else:
-        report = train_in_process(cell)
-    publish(cell, report)
+    with run_folder.alone(cell):
+        run_folder.prepare_work(cell)
+        restart.prepare(cell.work_dir / "verl")
+        with trackers.writing_to(cell.work_dir / "trackers"):
+            report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+        run_folder.publish(cell, report)
 
 
-def train_in_process(cell: Cell) -> dict[str, Any]:
+def _train_on_ray(cell: Cell) -> dict[str, Any]:
+    from methods.backend import ray_launch
+
+    return ray_launch.train(cell)
+
+
+def _train_in_process(cell: Cell) -> dict[str, Any]:
     """Run the trainer in this process; returns what the worker reports about itself."""
     from methods.backend.batch_rollout import BatchRolloutManager
 
+    # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
+    terminal = sys.stdout
     with contextlib.redirect_stdout(sys.stderr):
         trainer = build_trainer(cell)
-    report = trainer.worker.report()
-    record(trainer, cell, Progress(cell, trainer.global_steps))
-    try:
-        # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
-        with contextlib.redirect_stdout(sys.stderr):
+        report = trainer.worker.report()
+        record(trainer, cell, Progress(cell, trainer.global_steps, terminal))
+        try:
             trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
-    finally:
-        if getattr(trainer, "logger", None) is not None:
-            trainer.logger.finish()
+        finally:
+            if getattr(trainer, "logger", None) is not None:
+                trainer.logger.finish()
     return report
 
 
 def record(trainer: Any, cell: Cell, progress: Callable[[int, dict[str, float]], None]) -> None:
-    """Let a trainer keep the run's metrics and its exported checkpoints in the cell's work directory."""
+    """Let a trainer keep the run's metrics, exported checkpoints and restart points in the cell's work directory."""
     from methods.backend.run_log import RunLog
 
+    def on_checkpoint(step: int, checkpoint: Path) -> None:
+        run_folder.export(cell, checkpoint, step)
+        restart.seal(checkpoint)
+
     trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
-    trainer.on_checkpoint = lambda step, folder: export(cell, step, folder / f"global_step_{step}")
+    trainer.on_checkpoint = on_checkpoint
 
 
 class Progress:
     """One line per step: which cell, step, reward, validation accuracy, time left."""
 
-    def __init__(self, cell: Cell, first_step: int) -> None:
+    def __init__(self, cell: Cell, first_step: int, terminal: TextIO) -> None:
         index, of = position(cell)
         self.prefix = f"[train {index}/{of}] {cell.panel_name} {cell.label} seed {cell.seed}"
         self.steps, self.first, self.start = cell.panel.steps, first_step, time.perf_counter()
         self.every = max(1, cell.panel.steps // 10)
-        self.terminal = sys.stdout
+        self.terminal = terminal
 
     def __call__(self, step: int, data: dict[str, float]) -> None:
         if step % self.every and step != self.steps:
@@ -133,62 +140,6 @@ class Progress:
 
 
 SHOWN = (("reward", "reward/mean"), ("accuracy", "val/accuracy"))
-
-
-def prepare_work(cell: Cell) -> None:
-    """Set up the work directory; one of another configuration is moved aside, never resumed from."""
-    work = cell.work_dir
-    settings = {k: v for k, v in cell.dump().items() if k not in ("output", "work")}
-    record = work / "cell.json"
-    if record.exists() and json.loads(record.read_text()) != json.loads(json.dumps(settings)):
-        aside = work.with_name(work.name + ".superseded")
-        shutil.rmtree(aside, ignore_errors=True)
-        work.rename(aside)
-        print(f"[train] settings changed since the interrupted run; its files are in {aside}", flush=True)
-    work.mkdir(parents=True, exist_ok=True)
-    write_json(record, settings)
-
-
-def export(cell: Cell, step: int, checkpoint: Path) -> None:
-    """Keep the Hugging Face part of a checkpoint that is to be scored."""
-    if step != cell.panel.steps and not (cell.panel.export_every and step % cell.panel.export_every == 0):
-        return
-    target = cell.work_dir / "checkpoints" / f"step_{step}"
-    partial = target.with_name(target.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    shutil.copytree(checkpoint / "actor" / "huggingface", partial)
-    # verl writes float32 tensors beside a config that says bfloat16; readers would round the weights.
-    config = json.loads((partial / "config.json").read_text())
-    config.pop("torch_dtype", None)
-    write_json(partial / "config.json", {**config, "dtype": "float32"})
-    shutil.rmtree(target, ignore_errors=True)
-    partial.rename(target)
-
-
-def publish(cell: Cell, report: dict[str, Any]) -> None:
-    """Move the finished run's files to `output`; the manifest comes last, so its presence means completeness."""
-    output = Path(cell.output)
-    output.mkdir(parents=True, exist_ok=True)
-    manifest = {
-        "cell": {k: v for k, v in cell.dump().items() if k not in ("output", "work")},
-        "panel": cell.dump()["panel"],
-        "worker": report,
-        "verl_overrides": verl_overrides(cell),
-        "versions": versions.installed(),
-    }
-    shutil.rmtree(output / "checkpoints", ignore_errors=True)
-    (cell.work_dir / "checkpoints").rename(output / "checkpoints")
-    for name in ("metrics.jsonl", "timing.jsonl"):
-        (cell.work_dir / name).replace(output / name)
-    write_json(output / "manifest.json", manifest)
-    shutil.rmtree(cell.work_dir)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Atomically, with sorted keys."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-    temporary.replace(path)
 
 
 def position(cell: Cell) -> tuple[int, int]:
@@ -213,7 +164,7 @@ def main(arguments: list[str] | None = None) -> int:
             print("\n".join(verl_overrides(cell)))
             return 0
         train(cell)
-    except CellError as error:
+    except (CellError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -123,7 +123,8 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
         coefficient = torch.where(mask, method.coefficient(signals, options), 0.0)
         if carried.metrics is not None:
             carried.metrics.observe(signals, coefficient)
-        losses = -coefficient * torch.where(mask, log_prob, 0.0)
+        # A dropped token's log-prob may be -inf, and 0 * inf is NaN.
+        losses = -coefficient * torch.where(coefficient != 0, log_prob, 0.0)
         info = getattr(config, "global_batch_info", None) or {}
         # Not verl's agg_loss: its sequence modes multiply by the mask, and 0 * NaN is NaN.
         loss = aggregate(losses, mask, loss_agg_mode, **info)

@@ -147,8 +147,7 @@ def _follow(cell: Cell, path: Path, done: threading.Event, terminal: TextIO) -> 
         for line in lines[seen:]:
             step, data = json.loads(line)
             if progress is None:
-                progress = launch.Progress(cell, step)
-                progress.terminal = terminal
+                progress = launch.Progress(cell, step, terminal)
             else:
                 progress(step, data)
         seen = len(lines)

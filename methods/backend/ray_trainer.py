@@ -16,7 +16,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
-from methods.backend import launch, rollout_server, server_loop  # noqa: F401  # register rollout, replica and loop
+from methods.backend import launch, rollout_server, run_folder, server_loop  # noqa: F401  # they register
 from methods.backend.ray_rollout import WorkerRollout
 from methods.backend.recipe import Cell
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
@@ -54,7 +54,7 @@ class RayTrainer(TetherTrainer):
         reports = self.actor_rollout_wg.report()
         for report in reports:
             launch.verify(cell, report)
-        launch.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
+        run_folder.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
         launch.record(self, cell, Reporter(work / PROGRESS_FILE, self.global_steps))
 
     def get_llm_client(self) -> Any:

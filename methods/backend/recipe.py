@@ -10,6 +10,7 @@ from typing import Any
 
 from methods import registry
 
+TRACKERS = ("tensorboard", "wandb")
 PRECISIONS = {"fp32": "float32", "bf16": "bfloat16"}
 RUNNERS = ("inprocess", "ray")
 
@@ -125,6 +126,7 @@ class Cell:
     model: Hugging Face directory; train_files, val_files: parquet in verl's layout; output: run directory.
     work: directory of the running training, from which an interrupted one resumes (default: output + ".work").
     label: the method's name in tables and figures (it may differ from `method` where one method runs twice).
+    trackers: of verl, beside metrics.jsonl.
     overrides: further Hydra overrides of verl's configuration, in its grammar; they win.
     """
 
@@ -141,8 +143,12 @@ class Cell:
     options: dict[str, Any] = field(default_factory=dict)
     panel_name: str = "default"
     overrides: list[str] = field(default_factory=list)
+    trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        for tracker in self.trackers:
+            if tracker not in TRACKERS:
+                raise CellError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
         _integer("seed", self.seed, low=0)
         try:
             registry.get(self.method).configure(self.options)
@@ -272,11 +278,12 @@ def verl_overrides(cell: Cell) -> list[str]:
         "trainer.val_before_train": True,
         "trainer.test_freq": panel.validate_every or panel.steps,
         "trainer.save_freq": panel.save_every or panel.steps,
-        "trainer.max_actor_ckpt_to_keep": 1,
+        # Older ones are removed by methods.backend.restart, once the new one is whole.
+        "trainer.max_actor_ckpt_to_keep": None,
         "trainer.default_local_dir": str(cell.work_dir / "verl"),
         "trainer.project_name": "tether",
         "trainer.experiment_name": f"{cell.panel_name}-{cell.label}-{cell.seed}",
-        "trainer.logger": [],
+        "trainer.logger": cell.trackers,
         "trainer.v1.trainer_mode": f"tether_{panel.runner}",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }

@@ -16,6 +16,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
+from methods.backend import trackers
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.local_queue import LocalQueue
 from methods.backend.run_log import RunLog
@@ -86,6 +87,7 @@ class TetherTrainer(PPOTrainerSync):
         super().__init__(config)
         self.run_log: RunLog | None = None
         self.on_checkpoint: Callable[[int, Path], None] | None = None
+        self._saved: Path | None = None
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """Keep mini-batches what they are on one rank, and give each rank an equal share of every one.
@@ -108,11 +110,11 @@ class TetherTrainer(PPOTrainerSync):
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
-        if self.on_checkpoint is not None:
-            self.on_checkpoint(self.global_steps, Path(self.config.trainer.default_local_dir))
+        self._saved = Path(self.config.trainer.default_local_dir) / f"global_step_{self.global_steps}"
 
     def _validate(self) -> dict[str, float]:
         metrics = super()._validate()
+        trackers.rename(metrics)
         if self.run_log is not None and self.global_steps == self.run_log.first_step:
             self.run_log.write(self.global_steps, metrics)
         return metrics
@@ -121,8 +123,13 @@ class TetherTrainer(PPOTrainerSync):
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
+        trackers.rename(metrics)
         if self.run_log is not None:
             self.run_log.write(global_steps, metrics)
+        # Only now: a run that resumes from a checkpoint must find the row of its step.
+        if self._saved is not None and self.on_checkpoint is not None:
+            self.on_checkpoint(global_steps, self._saved)
+        self._saved = None
 
 
 def rank_order(rows: int, mini_batch: int, ranks: int) -> list[int]:

@@ -22,7 +22,7 @@ from methods.backend.mini_batches import TetherTrainingWorker
 from methods.backend.policy_loss import Carried, carrying, loss_name, method_of
 from methods.backend.token_metrics import TokenMetrics
 from methods.signals import Support
-from methods.support import distinct
+from methods.support import FILLER_ID, distinct
 from methods.vocabulary import policy_statistics
 
 RING_FILE = "tether_rollout_ring_rank_{rank}.pt"
@@ -70,7 +70,8 @@ class SupportLoss:
         places = torch.arange(len(starts), device=starts.device) - ids.offsets()[:-1].repeat_interleave(responses)
         statistics = policy_statistics(logits.detach()[starts + places], ids.values())
         padded = _Padder(responses)
-        support_ids = padded(ids.values())
+        # An engine that truncates its sampling marks candidates without mass by -inf; they are no part of the set.
+        support_ids = padded(torch.where(logp_mu.values() == -torch.inf, FILLER_ID, ids.values()))
         return Carried(
             support=Support(
                 ids=support_ids,

@@ -192,6 +192,16 @@ def test_an_empty_micro_batch_gives_a_connected_zero() -> None:
         assert loss.item() == 0 and loss.requires_grad and (logp.grad == 0).all() and not metrics
 
 
+def test_a_dropped_token_may_be_impossible() -> None:
+    """log pi = -inf with A < 0: DRPO's and PPO's coefficient is 0 there or the token has none; never NaN."""
+    logp = torch.tensor([[-torch.inf, -1.0]], requires_grad=True)
+    old, advantages = torch.tensor([[-1.0, -1.0]]), torch.tensor([[-1.0, 1.0]])
+    loss, _ = get_policy_loss_fn("ppo_clip_higher")(old, logp, advantages, torch.ones(1, 2, dtype=torch.bool))
+    loss.backward()
+    assert logp.grad is not None
+    assert loss.item() == pytest.approx(0.5) and logp.grad.tolist() == [[0.0, -0.5]]
+
+
 def test_a_fresh_worker_knows_every_loss() -> None:
     """field case 49: an interpreter with nothing but the environment that verl documents for its workers."""
     names = [loss_name(name) for name in registry.names()]

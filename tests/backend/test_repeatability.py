@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from methods.backend import launch, trainer
+from methods.backend import launch, run_folder, trainer
 from methods.backend.snapshot import Snapshot
 
 
@@ -70,9 +70,9 @@ def test_a_killed_run_resumes_to_the_same_end(tiny_world: Any, tmp_path: Path) -
 
 def test_other_settings_never_resume_from_an_old_run(tiny_world: Any, tmp_path: Path) -> None:
     """The work of an interrupted run with another configuration is moved aside."""
-    launch.prepare_work(tiny_world.cell(tmp_path / "run", lr=1e-3))
+    run_folder.prepare_work(tiny_world.cell(tmp_path / "run", lr=1e-3))
     (tmp_path / "run.work" / "metrics.jsonl").write_text("old")
-    launch.prepare_work(tiny_world.cell(tmp_path / "run", lr=2e-3))
+    run_folder.prepare_work(tiny_world.cell(tmp_path / "run", lr=2e-3))
     assert not (tmp_path / "run.work" / "metrics.jsonl").exists()
     assert (tmp_path / "run.work.superseded" / "metrics.jsonl").read_text() == "old"
 

@@ -18,7 +18,7 @@ def signals(rows: slice = slice(None), seed: int = 0) -> tuple[Signals, torch.Te
     logits = torch.randn(8, 6, 12, generator=random)
     mu = torch.log_softmax(logits, -1)
     pi = torch.log_softmax(logits + 0.7 * torch.randn(8, 6, 12, generator=random), -1)
-    sampled = torch.distributions.Categorical(logits=mu[..., :]).sample()
+    sampled = torch.multinomial(mu.exp().view(48, 12), 1, generator=random).view(8, 6)
     ids, valid = united(mu.topk(4, -1).indices, sampled)
     mask = torch.rand(8, 6, generator=random) < 0.8
     advantages = torch.randn(8, 1, generator=random).expand(8, 6) * (torch.arange(8) % 4 != 0).float().unsqueeze(1)
@@ -38,13 +38,11 @@ def signals(rows: slice = slice(None), seed: int = 0) -> tuple[Signals, torch.Te
 @pytest.mark.parametrize("parts", [2, 4, 8])
 def test_any_split_gives_the_same_numbers(parts: int) -> None:
     """field cases 46 and 48: 1x8, 2x4, 4x2 and 8x1 rows, as accumulation and as a merge over ranks."""
-    torch.manual_seed(0)
     whole = TokenMetrics()
     whole.observe(*signals())
     split, merged = TokenMetrics(), TokenMetrics()
     size = 8 // parts
     for i in range(parts):
-        torch.manual_seed(0)
         observed = signals(slice(i * size, (i + 1) * size))
         split.observe(*observed)
         rank = TokenMetrics()
@@ -82,10 +80,10 @@ def test_quantiles_are_right_to_the_width_of_a_cell() -> None:
     from methods.masks import topk_proximity
     from methods.measures import FORWARD_KL
 
-    values = topk_proximity(observed, FORWARD_KL)[observed.response_mask]
+    values = topk_proximity(observed, FORWARD_KL)[observed.response_mask].sort().values
     for q, name in ((0.5, "q50"), (0.9, "q90"), (0.99, "q99")):
-        exact = float(torch.quantile(values, q, interpolation="lower"))
-        assert metrics.summary()[f"proximity/{name}"] == pytest.approx(exact, rel=0.12)
+        exact = float(values[math.ceil(q * len(values)) - 1])
+        assert metrics.summary()[f"proximity/{name}"] == pytest.approx(exact, rel=10 ** (0.5 / 32) - 1 + 1e-6)
     assert metrics.summary()["proximity/max"] == pytest.approx(float(values.max()))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -95,6 +96,26 @@ def test_a_stale_log_prob_by_hand(advantage: float, method: str, options: dict, 
     """pi = e^-1 against mu = e^-101."""
     signals = Signals(tensor([[-1.0]]), tensor([[-101.0]]), tensor([[advantage]]), torch.ones(1, 1))
     torch.testing.assert_close(Line(method, options, float).coefficient(signals), tensor([[want]]))
+
+
+def test_ppo_keeps_at_the_edges_of_its_band() -> None:
+    """Ratios exactly at 1 + eps_high, 1 - eps_low and c keep their gradient; c is for A < 0 only."""
+    one = torch.ones(1, 1)
+    up = Signals(tensor([[-0.75]]), tensor([[-1.0]]), tensor([[1.0]]), one)
+    down = Signals(tensor([[-1.25]]), tensor([[-1.0]]), tensor([[-1.0]]), one)
+    high, low = up.ratio().item() - 1, 1 - down.ratio().item()
+    at = {"eps_high": high, "eps_low": low}
+    inside = {"eps_high": high * 0.999, "eps_low": low * 0.999}
+    for signals in (up, down):
+        kept = signals.ratio() * signals.advantages
+        assert torch.equal(Line("ppo_clip_higher", at, float).coefficient(signals), kept)
+        assert Line("ppo_clip_higher", inside, float).coefficient(signals) == 0
+    on_policy = Signals(tensor([[-1.0]]), tensor([[-1.0]]), tensor([[-1.0]]), one)
+    assert Line("ppo_clip_higher", {"dual_clip": 1.0}, float).coefficient(on_policy) == -1
+    wide = {"eps_high": 1.0, "dual_clip": 1.0}
+    for sign, want in ((0.5, 0.5 * (1 + high)), (-0.5, 0.0)):
+        signals = replace(up, advantages=tensor([[sign]]))
+        assert Line("ppo_clip_higher", wide, float).coefficient(signals).item() == pytest.approx(want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

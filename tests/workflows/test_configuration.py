@@ -35,7 +35,10 @@ def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
     [
         (lambda c: c.update(metods={}), ["metods"]),
         (lambda c: c["panels"]["T"].update(learning_rate=1), ["learning_rate"]),
-        (lambda c: c["panels"]["T"].update(lr=-1), ["lr", "-1"]),
+        (lambda c: c["panels"]["T"].update(lr=-1), ["panels.T.lr", "-1"]),
+        (lambda c: c["panels"]["T"].update(lr="1e-4"), ["panels.T.lr", "'1e-4' is not of type 'number'", "1.0e-4"]),
+        (lambda c: c["panels"]["T"].update(steps=True), ["panels.T.steps", "True is not of type 'integer'"]),
+        (lambda c: c.update(trackers=["mlflow"]), ["trackers", "'mlflow'", "tensorboard"]),
         (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
         (lambda c: c["panels"]["T"].update(mini_batches=3), ["mini_batches = 3", "divisor", "prompts = 4"]),
         (lambda c: c["panels"]["T"].update(world="sort"), ["panels.T.world = 'sort'", "sort_3_40"]),

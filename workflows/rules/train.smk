@@ -1,6 +1,6 @@
 """One job per cell of the grid: verl trains a model with one method and one seed.
 
-Cells do not share a process: imports are a tenth of a cell's time, and a job of its own can be killed, resumed,
+Cells do not share a process: imports are an eighth of a cell's time, and a job of its own can be killed, resumed,
 re-run and sent to another machine alone.
 """
 

@@ -1,0 +1,156 @@
+"""definition and property: interruptions at each awkward moment, then the same end or a refusal that says why.
+
+A raised exception stands in for a kill here, at places that a timed SIGKILL would rarely hit; the real SIGKILL is in
+test_repeatability and in `make soak`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from methods.backend import launch, restart, run_folder
+from methods.backend.recipe import CellError
+
+SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2}
+
+
+class Killed(BaseException):
+    """Not an Exception: nothing of ours may catch and tidy."""
+
+
+def once(function: Any, at_call: int = 1, after: bool = False) -> Any:
+    """The function, but its n-th call raises Killed, before or after doing its work."""
+    calls = []
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) == at_call and not after:
+            raise Killed
+        out = function(*args, **kwargs)
+        if len(calls) == at_call:
+            raise Killed
+        return out
+
+    return wrapped
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    output = tmp_path_factory.mktemp("whole") / "run"
+    launch.train(tiny_world.cell(output, **SETTINGS))
+    return contents(output)
+
+
+def contents(output: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(output)): path.read_bytes()
+        for path in sorted(output.rglob("*"))
+        if path.is_file() and path.name != "timing.jsonl"
+    }
+
+
+def interrupted(cell: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **when: Any) -> None:
+    with patch.context() as context:
+        context.setattr(place, name, once(getattr(place, name), **when))
+        with pytest.raises(Killed):
+            launch.train(cell)
+    assert not Path(cell.output).exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "when"),
+    [
+        (restart, "seal", {"at_call": 3}),  # the save is written, not sealed
+        (restart, "seal", {"at_call": 3, "after": True}),
+        (run_folder, "export", {"at_call": 2}),
+        (restart, "_write", {"at_call": 4}),  # sealed, but verl's tracker still names the one before
+        (run_folder, "publish", {}),  # all steps done, nothing published
+        (run_folder, "_link", {"at_call": 2}),  # half staged
+    ],
+)
+def test_an_interrupted_run_ends_like_the_whole_one(
+    place: Any,
+    name: str,
+    when: dict[str, Any],
+    whole: dict[str, bytes],
+    tiny_world: Any,
+    tmp_path: Path,
+    monkeypatch: Any,
+) -> None:
+    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
+    interrupted(cell, monkeypatch, place, name, **when)
+    launch.train(cell)
+    assert contents(Path(cell.output)) == whole
+    assert not cell.work_dir.exists() and [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_truncated_tracker_file_is_put_right(
+    whole: dict[str, bytes], tiny_world: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """verl rewrites it in place; a kill leaves it empty."""
+    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
+    interrupted(cell, monkeypatch, restart, "seal", at_call=2, after=True)
+    (cell.work_dir / "verl" / restart.TRACKER).write_text("")
+    assert restart.prepare(cell.work_dir / "verl") == 2
+    launch.train(cell)
+    assert contents(Path(cell.output)) == whole
+
+
+@pytest.mark.parametrize("fault", ["flipped", "missing", "short"])
+def test_a_corrupt_checkpoint_is_refused_by_name(fault: str, tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
+    interrupted(cell, monkeypatch, restart, "seal", at_call=2, after=True)
+    (path,) = (cell.work_dir / "verl").rglob("model_world_size_1_rank_0.pt")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    {
+        "flipped": lambda: path.write_bytes(data),
+        "missing": path.unlink,
+        "short": lambda: path.write_bytes(data[:-1]),
+    }[fault]()
+    with pytest.raises(restart.RestartError, match=rf"{path.name}: (other bytes|missing).*to train this cell from the"):
+        launch.train(cell)
+
+
+def test_a_full_disk_stops_the_run_and_loses_no_restart_point(
+    whole: dict[str, bytes], tiny_world: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """torch.save fails half-way through the third checkpoint."""
+    import torch
+
+    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
+    real, calls = torch.save, []
+
+    def failing(value: Any, target: Any, *args: Any, **kwargs: Any) -> None:
+        calls.append(1)
+        if len(calls) > 12:
+            Path(target).write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+        real(value, target, *args, **kwargs)
+
+    with monkeypatch.context() as context:
+        context.setattr(torch, "save", failing)
+        with pytest.raises(OSError, match="No space left"):
+            launch.train(cell)
+    assert restart.prepare(cell.work_dir / "verl") >= 1
+    launch.train(cell)
+    assert contents(Path(cell.output)) == whole
+
+
+def test_two_processes_never_train_the_same_cell(tiny_world: Any, tmp_path: Path) -> None:
+    cell = tiny_world.cell(tmp_path / "run")
+    with run_folder.alone(cell):
+        program = "import sys; from methods.backend import launch; launch.train(launch.Cell.parse(sys.argv[1], 'cell'))"
+        import json
+
+        done = subprocess.run(
+            [sys.executable, "-c", program, json.dumps(cell.dump())], capture_output=True, text=True, timeout=120
+        )
+    assert "another process is training this cell" in done.stderr
+    with run_folder.alone(cell), pytest.raises(CellError, match="another process"), run_folder.alone(cell):
+        pass

@@ -1,21 +1,29 @@
 # Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
-# Needs Python 3.11 or 3.12 (PYTHON=...), a C compiler and make; pip's own configuration is honoured.
+# Needs Python 3.11 or 3.12, a C compiler and make; pip's own configuration is honoured. `make help` lists all targets.
+# TIER=x means the configuration workflows/config/x.yaml and the folder results/x. PYTHON=... matters at set-up only.
 SHELL := /bin/bash
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 CORES ?= 2
 TIER ?= toy
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
-	--configfile workflows/config/$(TIER).yaml --workflow-profile workflows/profiles/local
+	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: reproduce test setup reference recover lint bench soak doctor clean distclean
+.PHONY: help tier reproduce test setup reference recover lint bench soak doctor clean distclean
 
-reproduce: $(STAMP)  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
-	$(SNAKEMAKE)
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+
+reproduce: $(STAMP) tier  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
+	@$(SNAKEMAKE)
 	@echo "report: results/$(TIER)/report.html   figure: results/$(TIER)/figures/curves.svg"
+
+tier:
+	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
+		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
 test: $(STAMP)  ## all tests
 	$(RUN) -m pytest
@@ -35,9 +43,9 @@ reference: reproduce  ## keep this tier's tables, figures and report in results/
 	cd results/$(TIER) && cp -r --parents tables figures derivations manifest.json labels.json report.html timings/time.csv \
 		../reference/$(TIER)/
 
-recover: $(STAMP)  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
-	$(SNAKEMAKE) --unlock
-	$(SNAKEMAKE)
+recover: $(STAMP) tier  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
+	@$(SNAKEMAKE) --unlock
+	@$(SNAKEMAKE)
 
 lint: $(STAMP)  ## style, types, workflow
 	$(BIN)/ruff check .

@@ -35,7 +35,7 @@ PROVENANCE = {
     "F": "exact from the paper's full text or its authors' code",
     "S": "from a secondary source that read the paper",
     "I": "inferred: plausible, not seen in a source",
-    "N": "ours: derived here and checked numerically",
+    "N": "ours",
 }
 SUMMARY = ("method", "n_seeds", "start", "final_low", "gain_low", "run_reward_low", "final_diff_low")
 
@@ -138,7 +138,9 @@ def build(args: argparse.Namespace) -> str:
         raise InputError(f"{args.labels}: expected {{label: {{title, mark of {list(MARKS)}}}}}")
     stated = _limits(args.limits)
     intro = f"<p>{escape(stated[0])} See <a href='#limits'>limits</a>.</p>"
-    tables = "\n".join(table_section(path, labels) for path in args.table)
+    # The summary first: the others are folded raw data.
+    ordered = sorted(args.table, key=lambda path: path.stem != "summary")
+    tables = "\n".join(table_section(path, labels) for path in ordered)
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
     sections = [("results", "Results", f"{intro}\n{figures}\n{tables}")]
     if args.derivations:

@@ -150,7 +150,7 @@ def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Na
             notes.append(interval.note if known else "")
             if len(known) < len(seeds):
                 reason = "no step after the first lag ones" if name == "run_reward" else "not scored"
-                notes.append(f"{reason}: {name} undefined")
+                notes.append(reason)
         for name in COMPARED:
             own, theirs = (_finite({s: of[name] for s, of in group.items()}) for group in (seeds, reference))
             paired = paired_difference(own, theirs, generator(), **options)

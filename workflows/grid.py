@@ -16,6 +16,7 @@ from methods.backend.recipe import Cell, CellError
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
 TOY_REWARD = "workflows/world/reward.py"
+REFERENCE = "dppo_topk_kl"
 SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
 
 
@@ -52,6 +53,12 @@ class Grid:
         if error is not None:
             place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
             raise GridError(f"{origin}: {place.lstrip('.') or 'top level'}: {error.message}{_hint(error)}")
+        known, wanted = list(config["methods"]), config.get("reference")
+        if wanted is not None and wanted not in known:
+            raise GridError(
+                f"{origin}: reference = {wanted!r}: allowed are the names under methods: {', '.join(known)}"
+            )
+        config.setdefault("reference", REFERENCE if REFERENCE in known else known[0])
         validate(config, str(SCHEMA))
         grid = cls(config, origin)
         list(grid.cells())

@@ -26,6 +26,9 @@ properties = settings(deadline=None, derandomize=True, max_examples=60, database
 batch_properties = settings(properties, max_examples=20)
 
 
+SHIPPED = ("dppo_topk_kl", "drpo", "pg_is", "ppo_clip_higher", "predictive_aggregated", "predictive_uniform")
+
+
 @dataclass(frozen=True)
 class Line:
     """A line of the paper's tables: a method with its options, and the same formula in plain Python."""

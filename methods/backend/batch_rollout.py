@@ -38,6 +38,11 @@ class BatchRolloutManager:
         filtered = config.algorithm.get("filter_groups")
         self.keeps_context = bool(config.trainer.get("rollout_data_dir") or (filtered and filtered.enable))
 
+    @classmethod
+    def create(cls, config: Any, llm_client: Any, **_: Any) -> BatchRolloutManager:
+        """How verl's task runner (main_ppo.py:125) makes its manager; the client is the trainer's `get_llm_client`."""
+        return cls(config, llm_client.generate)
+
     def generate_sequences(self, prompts: TensorDict) -> None:
         """The method that verl's trainer calls for each training and validation batch."""
         validate = bool(_plain(prompts.get("validate", False)))

@@ -11,6 +11,13 @@ DEFAULTS = {
     "HF_DATASETS_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # A Ray of this run's own, reached by nobody else: no token file in the user's home.
+    "RAY_AUTH_MODE": "disabled",
+    # Ray would start one idle Python per logical CPU, and those are many more than the real ones.
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+    # The GPU slots are logical: leave CUDA_VISIBLE_DEVICES alone.
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TQ_NUM_THREADS": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",

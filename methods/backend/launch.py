@@ -1,4 +1,4 @@
-"""Train one cell in this process with verl's own trainer, and publish its results only when they are complete.
+"""Train one cell with verl's own trainer, here or on Ray, and publish its results only when they are complete.
 
 python -m methods.backend.launch CELL.json [--print-overrides]
 """
@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
@@ -60,25 +61,24 @@ def build_trainer(cell: Cell) -> Any:
 
 def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
-    from verl.plugin.platform import get_platform
-
     from methods.backend import engine, platform, policy_loss
 
-    platform_type = type(get_platform())
+    sampler = ENGINES[cell.panel.rollout_engine][1]
+    if cell.panel.server:
+        sampler = "methods.backend.rollout_server.ServerRollout"
     expected = {
+        "platform": f"{platform.CPUPlatform.__module__}.{platform.CPUPlatform.__qualname__}",
         "method": cell.method,
         "loss_function": f"{policy_loss.__name__}.{cell.method}_policy_loss",
         "options": vars(registry.get(cell.method).configure(cell.options)),
         "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
-        "rollout": ENGINES[cell.panel.rollout_engine][1],
+        "rollout": sampler,
         "lag": cell.panel.lag,
         "top_k": cell.panel.top_k,
         "train_precision": asdict(TRAIN_PRECISIONS[cell.panel.train_precision]),
         "rollout_precision": asdict(ROLLOUT_PRECISIONS[cell.panel.rollout_precision]),
     }
     wrong = [f"{k}: asked {v!r}, runs {report.get(k)!r}" for k, v in expected.items() if report.get(k) != v]
-    if platform_type is not platform.CPUPlatform:
-        wrong.append(f"platform: asked {platform.CPUPlatform.__qualname__}, runs {platform_type.__qualname__}")
     if wrong:
         raise RuntimeError("the worker does not run what was asked for: " + "; ".join(wrong))
 
@@ -88,32 +88,46 @@ def train(cell: Cell) -> None:
     check(cell)
     with run_folder.alone(cell):
         run_folder.prepare_work(cell)
-        _train(cell)
+        restart.prepare(cell.work_dir / "verl")
+        with trackers.writing_to(cell.work_dir / "trackers"):
+            report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+        run_folder.publish(cell, report)
 
 
-def _train(cell: Cell) -> None:
+def _train_on_ray(cell: Cell) -> dict[str, Any]:
+    from methods.backend import ray_launch
+
+    return ray_launch.train(cell)
+
+
+def _train_in_process(cell: Cell) -> dict[str, Any]:
+    """Run the trainer in this process; returns what the worker reports about itself."""
     from methods.backend.batch_rollout import BatchRolloutManager
-    from methods.backend.run_log import RunLog
-
-    restart.prepare(cell.work_dir / "verl")
-
-    def on_checkpoint(step: int, checkpoint: Path) -> None:
-        run_folder.export(cell, checkpoint, step)
-        restart.seal(checkpoint)
 
     # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
     terminal = sys.stdout
-    with contextlib.redirect_stdout(sys.stderr), trackers.writing_to(cell.work_dir / "trackers"):
+    with contextlib.redirect_stdout(sys.stderr):
         trainer = build_trainer(cell)
         report = trainer.worker.report()
-        trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, Progress(cell, trainer.global_steps, terminal))
-        trainer.on_checkpoint = on_checkpoint
+        record(trainer, cell, Progress(cell, trainer.global_steps, terminal))
         try:
             trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
         finally:
             if getattr(trainer, "logger", None) is not None:
                 trainer.logger.finish()
-    run_folder.publish(cell, report)
+    return report
+
+
+def record(trainer: Any, cell: Cell, progress: Callable[[int, dict[str, float]], None]) -> None:
+    """Let a trainer keep the run's metrics, exported checkpoints and restart points in the cell's work directory."""
+    from methods.backend.run_log import RunLog
+
+    def on_checkpoint(step: int, checkpoint: Path) -> None:
+        run_folder.export(cell, checkpoint, step)
+        restart.seal(checkpoint)
+
+    trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
+    trainer.on_checkpoint = on_checkpoint
 
 
 class Progress:

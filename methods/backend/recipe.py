@@ -13,6 +13,7 @@ from methods import registry
 from methods.backend import rollout_settings
 
 TRACKERS = ("tensorboard", "wandb")
+RUNNERS = ("inprocess", "ray")
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ class Panel:
     forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
     fp8_kv or fp8_weights. validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
+    runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
+    workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
+    agent loops and reward workers.
     """
 
     lr: float
@@ -71,6 +75,9 @@ class Panel:
     warmup_steps: int = 0
     loss_aggregation: str = "seq-mean-token-sum-norm"
     advantage_std: bool = False
+    runner: str = "inprocess"
+    ranks: int = 1
+    server: bool = False
 
     def __post_init__(self) -> None:
         sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
@@ -89,6 +96,17 @@ class Panel:
         wrong = rollout_settings.problem(self.rollout_engine, self.rollout_quantization, self.rollout_precision)
         if wrong is not None:
             raise CellError(f"panel.{wrong}")
+        _integer("ranks", self.ranks, low=1)
+        if self.runner not in RUNNERS:
+            raise CellError(f"panel.runner = {self.runner!r}: allowed are {', '.join(RUNNERS)}")
+        if self.ranks > 1 and self.runner != "ray":
+            raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
+        if self.server and self.runner != "ray":
+            raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
+        if self.rollout_engine == "vllm" and self.runner != "inprocess":
+            raise CellError("panel.rollout_engine = 'vllm': allowed with panel.runner = 'inprocess' only")
+        if self.server and ROLLOUT_PRECISIONS[self.rollout_precision].quantise != "none":
+            raise CellError(f"panel.rollout_precision = {self.rollout_precision!r}: not with panel.server = True")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -98,10 +116,16 @@ class Panel:
             raise CellError(
                 f"panel.mini_batches = {self.mini_batches}: allowed is a divisor of panel.prompts = {self.prompts}"
             )
-        if self.mini_batch_rows % self.micro_batch_rows:
+        if self.mini_batch_rows % self.ranks:
+            raise CellError(
+                f"panel.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} "
+                "responses"
+            )
+        if self.mini_batch_rows // self.ranks % self.micro_batch_rows:
+            share = "" if self.ranks == 1 else f" / {self.ranks} ranks"
             raise CellError(
                 f"panel.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
-                f"{self.mini_batch_rows} responses"
+                f"{self.mini_batch_rows} responses{share}"
             )
 
     @property
@@ -111,8 +135,8 @@ class Panel:
 
     @property
     def micro_batch_rows(self) -> int:
-        """Responses per forward pass."""
-        return self.micro_batch or self.mini_batch_rows
+        """Responses per forward pass of one rank."""
+        return self.micro_batch or self.mini_batch_rows // self.ranks
 
 
 @dataclass(frozen=True)
@@ -280,7 +304,7 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{rollout}.val_kwargs.do_sample": True,
         f"{rollout}.val_kwargs.temperature": panel.temperature,
         "trainer.device": "cpu",
-        "trainer.n_gpus_per_node": 1,
+        "trainer.n_gpus_per_node": panel.ranks,
         "trainer.nnodes": 1,
         "trainer.total_training_steps": panel.steps,
         # verl stops at whichever comes first; the number of steps is what a panel fixes.
@@ -294,9 +318,11 @@ def verl_overrides(cell: Cell) -> list[str]:
         "trainer.project_name": "tether",
         "trainer.experiment_name": f"{cell.panel_name}-{cell.label}-{cell.seed}",
         "trainer.logger": cell.trackers,
-        "trainer.v1.trainer_mode": "tether_inprocess",
+        "trainer.v1.trainer_mode": f"tether_{panel.runner}",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
+    if panel.runner == "ray":
+        settings |= _ray_settings(cell)
     return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(cell.overrides)
 
 
@@ -308,6 +334,32 @@ def _engine_precision(where: str, precision: Precision) -> dict[str, str]:
         f"+{where}.mixed_precision.reduce_dtype": "fp32",
         f"+{where}.mixed_precision.buffer_dtype": "fp32",
         f"+{where}.mixed_precision.quantise": precision.quantise,
+    }
+
+
+def _ray_settings(cell: Cell) -> dict[str, Any]:
+    """What main_ppo needs on a machine without accelerators, and where its trainer finds the cell."""
+    ranks, rollout = cell.panel.ranks, "actor_rollout_ref.rollout"
+    if cell.panel.server:
+        sampling: dict[str, Any] = {
+            f"{rollout}.name": "hf_server",
+            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.server_loop.ServerLoopManager",
+            f"{rollout}.agent.default_agent_loop": "tether_single_turn",
+        }
+    else:
+        sampling = {
+            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.batch_rollout.BatchRolloutManager",
+            # Rewards are computed by the batch manager: no reward processes.
+            "reward.num_workers": 0,
+        }
+    return sampling | {
+        "+trainer.tether_work_dir": str(cell.work_dir),
+        # Never a Ray that happens to run here: its workers have other code and another environment.
+        "+ray_kwargs.ray_init.address": "local",
+        "+ray_kwargs.ray_init.include_dashboard": False,
+        # Logical slots: verl counts "GPU"s (single_controller/ray/base.py:226), its placement groups ask for CPUs.
+        "+ray_kwargs.ray_init.num_gpus": ranks,
+        "ray_kwargs.ray_init.num_cpus": 8 + 8 * ranks,
     }
 
 

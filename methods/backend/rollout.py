@@ -13,7 +13,7 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.experts import fuse
 from methods.backend.rollout_settings import ENGINES
-from methods.backend.sampling import Generation, SamplingParameters, generator, sample
+from methods.backend.sampling import Generation, SamplingParameters, Share, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 from methods.quantisation import quantise_model, scheme_of
 
@@ -65,8 +65,20 @@ class RingRollout(BaseRollout):
         tensors = {name: tensor.detach().to("cpu", self.dtype, copy=True) for name, tensor in weights}
         self.ring.push(int(global_steps or 0), fuse(tensors))
 
-    def generate(self, prompts: list[list[int]], step: int, validate: bool, temperature: float) -> Generation:
-        """Sample one response per prompt: from the lagged weights for training, from the current for validation."""
+    def generate(
+        self,
+        prompts: list[list[int]],
+        step: int,
+        validate: bool,
+        temperature: float,
+        share: Share | None = None,
+        requests: list[tuple[int, int]] | None = None,
+    ) -> Generation:
+        """Sample one response per prompt: from the lagged weights for training, from the current for validation.
+
+        share: of the whole batch, when several ranks sample it; the random numbers are the batch's, not the rank's.
+        requests: (prompt, sample) of each row, to seed it on its own, whatever else is in the batch.
+        """
         weights = self.ring.current if validate else self.ring.sampling
         self._use(weights)
         if not validate:
@@ -77,7 +89,8 @@ class RingRollout(BaseRollout):
                 "weights/synced_checksum": self.ring.current.checksum,
             }
         parameters = SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k)
-        return self._sample(prompts, parameters, VALIDATION if validate else TRAINING, step, weights.version)
+        purpose = VALIDATION if validate else TRAINING
+        return self._sample(prompts, parameters, purpose, step, weights.version, share, requests)
 
     def _use(self, weights: Weights) -> None:
         """Load unless loaded; a load that fails half-way leaves nothing that could pass for loaded."""
@@ -102,7 +115,14 @@ class RingRollout(BaseRollout):
         raise NotImplementedError
 
     def _sample(
-        self, prompts: list[list[int]], parameters: SamplingParameters, purpose: int, step: int, version: int
+        self,
+        prompts: list[list[int]],
+        parameters: SamplingParameters,
+        purpose: int,
+        step: int,
+        version: int,
+        share: Share | None,
+        requests: list[tuple[int, int]] | None,
     ) -> Generation:
         raise NotImplementedError
 
@@ -149,10 +169,19 @@ class HFRollout(RingRollout):
         return checksum({name: held[name] for name in weights.tensors})
 
     def _sample(
-        self, prompts: list[list[int]], parameters: SamplingParameters, purpose: int, step: int, version: int
+        self,
+        prompts: list[list[int]],
+        parameters: SamplingParameters,
+        purpose: int,
+        step: int,
+        version: int,
+        share: Share | None,
+        requests: list[tuple[int, int]] | None,
     ) -> Generation:
-        random = generator(self.seed, purpose, step, self.rank)
-        return sample(self.model, prompts, parameters, self.end_ids, self.pad_id, random, version)
+        random: torch.Generator | list[torch.Generator] = generator(self.seed, purpose, step, 0)
+        if requests is not None:
+            random = [generator(self.seed, purpose, step, 1, *request) for request in requests]
+        return sample(self.model, prompts, parameters, self.end_ids, self.pad_id, random, version, share=share)
 
     def _tied_names(self) -> set[str]:
         return {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()

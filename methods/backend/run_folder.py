@@ -19,6 +19,11 @@ from methods.backend import versions
 from methods.backend.recipe import TRAIN_PRECISIONS, Cell, CellError, verl_overrides
 from methods.backend.restart import crc_of
 
+PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
+
+
+RECORD = "cell.json"
+
 
 def write_json(path: Path, value: Any) -> None:
     """Atomically, with sorted keys."""
@@ -47,6 +52,11 @@ def fingerprint(cell: Cell) -> dict[str, Any]:
     }
 
 
+def settings_in(work: Path) -> dict[str, Any]:
+    """The settings that a work directory was set up for."""
+    return json.loads((work / RECORD).read_text())["settings"]
+
+
 @contextmanager
 def alone(cell: Cell) -> Iterator[None]:
     """Hold the work directory. Raises CellError where another process trains the same cell."""
@@ -65,7 +75,7 @@ def alone(cell: Cell) -> Iterator[None]:
 def prepare_work(cell: Cell) -> None:
     """Set up the work directory; one of other settings, inputs or program is moved aside, never resumed from."""
     work = cell.work_dir
-    record, now = work / "cell.json", fingerprint(cell)
+    record, now = work / RECORD, fingerprint(cell)
     if record.exists() and (before := json.loads(record.read_text())) != now:
         changed = ", ".join(name for name in now if before.get(name) != now[name])
         aside = work.with_name(work.name + ".superseded")
@@ -112,7 +122,7 @@ def publish(cell: Cell, report: dict[str, Any]) -> None:
         "panel": cell.dump()["panel"],
         "worker": report,
         # Without the place of the work directory, which is no setting and differs between machines.
-        "verl_overrides": [line for line in verl_overrides(cell) if not line.startswith("trainer.default_local_dir=")],
+        "verl_overrides": [line for line in verl_overrides(cell) if not line.startswith(PLACES)],
         "versions": versions.installed(),
     }
     write_json(staged / "manifest.json", manifest)

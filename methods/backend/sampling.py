@@ -40,6 +40,14 @@ class Generation:
     version: int
 
 
+@dataclass(frozen=True)
+class Share:
+    """Rows `start`, `start` + 1, ... of a batch of `total` rows."""
+
+    start: int
+    total: int
+
+
 def generator(seed: int, *path: int) -> torch.Generator:
     """A random generator for one purpose: different paths never share a stream, the same path always does."""
     state = np.random.SeedSequence(entropy=seed, spawn_key=path).generate_state(2, np.uint32)
@@ -53,14 +61,18 @@ def sample(
     parameters: SamplingParameters,
     end_ids: set[int],
     pad_id: int,
-    random: torch.Generator,
+    random: torch.Generator | list[torch.Generator],
     version: int = 0,
     forced: Tensor | None = None,
+    share: Share | None = None,
 ) -> Generation:
     """Sample one response per prompt with a key-value cache. Prompts are left-padded; log-probs are float32.
 
     forced: [N, T], T >= max_tokens, tokens to take in place of drawing, for log-probs of what another policy sampled.
+    random: for the batch, or one for each prompt. share: where these prompts stand in a batch that several ranks
+    sample; they draw as one rank would for all of it.
     """
+    share = share or Share(0, len(prompts))
     ids, mask = _left_pad(prompts, pad_id)
     position = (mask.cumsum(1) - 1).clamp(min=0)
     ends = torch.tensor(sorted(end_ids))
@@ -83,7 +95,7 @@ def sample(
         if forced is not None:
             chosen = forced[:, place]
         else:
-            chosen = logp.argmax(-1) if parameters.temperature == 0 else _draw(logp, random)
+            chosen = logp.argmax(-1) if parameters.temperature == 0 else _draw(logp, random, share)
         tokens.append(chosen)
         logps.append(logp.gather(1, chosen.unsqueeze(1)).squeeze(1))
         if parameters.top_k_log_probs:
@@ -116,9 +128,13 @@ def _left_pad(prompts: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
     return ids, mask
 
 
-def _draw(logp: Tensor, random: torch.Generator) -> Tensor:
+def _draw(logp: Tensor, random: torch.Generator | list[torch.Generator], share: Share) -> Tensor:
     """One draw per row by the exponential race, which needs no normalised probabilities."""
-    race = torch.empty_like(logp).exponential_(generator=random)
+    if isinstance(random, list):
+        race = torch.stack([logp.new_empty(logp.shape[1]).exponential_(generator=own) for own in random])
+    else:
+        race = logp.new_empty(share.total, logp.shape[1]).exponential_(generator=random)
+        race = race[share.start : share.start + len(logp)]
     return (logp - race.log()).argmax(-1)
 
 

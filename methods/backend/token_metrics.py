@@ -84,6 +84,19 @@ class TokenMetrics:
             self.highest[name] = max(self.highest.get(name, -torch.inf), value)
         self.histogram += other.histogram
 
+    def gathered(self) -> TokenMetrics:
+        """All ranks' observations, merged in the order of the ranks; the same on each of them."""
+        ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        if ranks == 1:
+            return self
+        parts: list[TokenMetrics | None] = [None] * ranks
+        torch.distributed.all_gather_object(parts, self)
+        whole = TokenMetrics(radius=self.radius)
+        for part in parts:
+            assert part is not None
+            whole.merge(part)
+        return whole
+
     def summary(self) -> dict[str, float]:
         """Final numbers by metric name; empty without tokens. Shares are of active tokens (A != 0)."""
         s, tokens, active = self.sums, self.sums.get("tokens", 0.0), self.sums.get("active", 0.0)

@@ -83,48 +83,36 @@ class LocalWorkerGroup:
         return data
 
 
-@register_trainer(NAME)
-class InProcessTrainer(PPOTrainerSync):
-    """`trainer.v1.trainer_mode=tether_inprocess`; run by `methods.backend.launch`, single rank."""
+class TetherTrainer(PPOTrainerSync):
+    """What both runners add to verl's trainer: the run's own record, exported checkpoints, fixed mini-batches."""
 
     def __init__(self, config: Any) -> None:
         with open_dict(config):
             # The base class switches on asynchronous branches for every mode but the string "sync".
             config.trainer.v1.trainer_mode = "sync"
         super().__init__(config)
-        self.queue = LocalQueue()
-        self.queue.install()
         self.run_log: RunLog | None = None
         self.on_checkpoint: Callable[[int, Path], None] | None = None
         self._saved: Path | None = None
 
-    def _setup(self) -> None:
-        """verl's set-up (trainer_base.py:226) with one worker object in place of Ray's worker groups and servers."""
-        self._init_tokenizer()
-        self._init_dataloader()
-        self._init_dump_executor()
-        os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", RAY_LOCAL_WORLD_SIZE="1")
-        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-        # Read by verl's Worker, used by nobody: see engine.init_process_group.
-        os.environ.setdefault("MASTER_PORT", "0")
-        self.resource_pool_manager = ResourcePoolManager({"global_pool": [1]}, {})
-        self.ref_in_actor = False
-        role = "actor_rollout_ref" if self.use_reference_policy else "actor_rollout"
-        self.worker = TetherWorker(config=self.config.actor_rollout_ref, role=role)
-        self.actor_rollout_wg = self.ref_policy_wg = LocalWorkerGroup(self.worker, self.queue)
-        self.worker.init_model()
-        self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
-        self.distillation_config = self.teacher_model_manager = self.llm_server_manager = None
-        self.checkpoint_manager = SimpleNamespace(
-            update_weights=self.actor_rollout_wg.update_weights, sleep_replicas=lambda: None
-        )
-        self._load_checkpoint()
-
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
-        """One rank takes the batch as it is; verl (trainer_base.py:1608) would search for that in 90 ms a step."""
-        if len(batch.keys) % self._get_required_batch_multiple(1):
+        """Keep mini-batches what they are on one rank, and give each rank an equal share of every one.
+
+        verl (trainer_base.py:1608) balances lengths over the whole batch, so that a mini-batch holds other responses
+        for every number of ranks; for a single one it would still search, 90 ms a step.
+        """
+        actor = self.config.actor_rollout_ref.actor
+        size = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
+        if len(batch.keys) % size or len(batch.keys) % self._get_required_batch_multiple(1):
             return super()._balance_batch(batch, metrics, **kwargs)
+        if self.ranks > 1:
+            batch.reorder(rank_order(len(batch.keys), size, self.ranks))
         return batch
+
+    @property
+    def ranks(self) -> int:
+        """Data-parallel workers."""
+        return int(self.config.trainer.n_gpus_per_node * self.config.trainer.nnodes)
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
@@ -148,3 +136,43 @@ class InProcessTrainer(PPOTrainerSync):
         if self._saved is not None and self.on_checkpoint is not None:
             self.on_checkpoint(global_steps, self._saved)
         self._saved = None
+
+
+def rank_order(rows: int, mini_batch: int, ranks: int) -> list[int]:
+    """Order of a batch whose contiguous split over ranks gives each an equal share of every mini-batch."""
+    share = mini_batch // ranks
+    return [
+        start + rank * share + i for rank in range(ranks) for start in range(0, rows, mini_batch) for i in range(share)
+    ]
+
+
+@register_trainer(NAME)
+class InProcessTrainer(TetherTrainer):
+    """`trainer.v1.trainer_mode=tether_inprocess`; run by `methods.backend.launch`, single rank."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.queue = LocalQueue()
+        self.queue.install()
+
+    def _setup(self) -> None:
+        """verl's set-up (trainer_base.py:226) with one worker object in place of Ray's worker groups and servers."""
+        self._init_tokenizer()
+        self._init_dataloader()
+        self._init_dump_executor()
+        os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", RAY_LOCAL_WORLD_SIZE="1")
+        os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        # Read by verl's Worker, used by nobody: see engine.init_process_group.
+        os.environ.setdefault("MASTER_PORT", "0")
+        self.resource_pool_manager = ResourcePoolManager({"global_pool": [1]}, {})
+        self.ref_in_actor = False
+        role = "actor_rollout_ref" if self.use_reference_policy else "actor_rollout"
+        self.worker = TetherWorker(config=self.config.actor_rollout_ref, role=role)
+        self.actor_rollout_wg = self.ref_policy_wg = LocalWorkerGroup(self.worker, self.queue)
+        self.worker.init_model()
+        self.reward_loop_manager = SimpleNamespace(reward_loop_worker_handles=[])
+        self.distillation_config = self.teacher_model_manager = self.llm_server_manager = None
+        self.checkpoint_manager = SimpleNamespace(
+            update_weights=self.actor_rollout_wg.update_weights, sleep_replicas=lambda: None
+        )
+        self._load_checkpoint()

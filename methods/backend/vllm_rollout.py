@@ -6,7 +6,7 @@ from typing import Any
 
 from methods.backend.rollout import RingRollout
 from methods.backend.rollout_settings import QUANTIZATIONS
-from methods.backend.sampling import Generation, SamplingParameters
+from methods.backend.sampling import Generation, SamplingParameters, Share
 from methods.backend.staleness import Weights
 from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds
 
@@ -41,7 +41,16 @@ class VLLMRollout(RingRollout):
         return weights.checksum
 
     def _sample(
-        self, prompts: list[list[int]], parameters: SamplingParameters, purpose: int, step: int, version: int
+        self,
+        prompts: list[list[int]],
+        parameters: SamplingParameters,
+        purpose: int,
+        step: int,
+        version: int,
+        share: Share | None,
+        requests: list[tuple[int, int]] | None,
     ) -> Generation:
+        if share is not None or requests is not None:
+            raise NotImplementedError("vLLM samples whole batches of the in-process runner")
         seeds = request_seeds(self.seed, purpose, step, self.rank, len(prompts))
         return self.engine.sample(prompts, parameters, self.end_ids, self.pad_id, seeds, version)

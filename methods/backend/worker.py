@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from verl.plugin.platform import get_platform
 from verl.single_controller.base.decorator import Dispatch, make_nd_compute_dataproto_dispatch_fn, register
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils import tensordict_utils as tu
@@ -136,7 +137,7 @@ class TetherWorker(ActorRolloutRefWorker):
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
         ours = {
-            **self.support_loss.metrics.summary(),
+            **self.support_loss.metrics.gathered().summary(),
             **self.rollout.sampled,
             "updates/optimizer_steps": steps,
             **routing,
@@ -197,6 +198,7 @@ class TetherWorker(ActorRolloutRefWorker):
         return {
             "loss_mode": settings.loss_mode,
             "loss_function": f"{loss_fn.__module__}.{loss_fn.__qualname__}",
+            "platform": f"{type(get_platform()).__module__}.{type(get_platform()).__qualname__}",
             "method": method.name,
             "options": vars(method.configure(getattr(settings, "options", None))),
             "engine": f"{type(self.actor.engine).__module__}.{type(self.actor.engine).__qualname__}",

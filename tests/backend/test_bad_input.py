@@ -47,6 +47,11 @@ from methods.backend.recipe import Cell, CellError
             r"refused, vLLM runs it on a CPU as plain bf16.*; allowed are none, fp8_kv, fp8_weights",
         ),
         ({"rollout_engine": "vllm", "rollout_quantization": "fp4"}, r"'fp4': allowed are none, fp8_kv, fp8_weights"),
+        ({"runner": "slurm"}, r"panel.runner = 'slurm': allowed are inprocess, ray"),
+        ({"ranks": 2}, r"panel.ranks = 2: allowed is 1 unless panel.runner is 'ray'"),
+        ({"server": True}, r"panel.server = True: allowed is False unless panel.runner is 'ray'"),
+        ({"runner": "ray", "ranks": 3}, r"panel.ranks = 3: allowed is a divisor of the mini-batch of 16"),
+        ({"runner": "ray", "ranks": 2, "micro_batch": 16}, r"panel.micro_batch = 16: .* 16 responses / 2 ranks"),
     ],
 )
 def test_bad_settings(changes: dict[str, Any], message: str, tiny_world: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from methods.backend.sampling import SamplingParameters, generator, sample
+from methods.backend.ray_rollout import joined
+from methods.backend.sampling import SamplingParameters, Share, generator, sample
+from methods.backend.trainer import rank_order
 from methods.support import distinct
 
 
@@ -107,3 +110,47 @@ def test_forced_tokens_are_scored_and_not_drawn(tiny_world: Any) -> None:
     assert torch.equal(again.logp, out.logp) and torch.equal(again.support_ids, out.support_ids)
     other = (out.tokens + 1) % 45
     assert torch.equal(sample(model, prompts, parameters, set(), 0, generator(0), forced=other).tokens, other)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_shares_of_a_batch_draw_what_one_rank_draws(ranks: int) -> None:
+    """Rows of the whole batch, by value: 7 rows over 2 or 3 ranks, of different lengths. Not: a model's rounding."""
+    model = Constant([-1.0, 0.5, 0.2, 0.0])
+    settings = SamplingParameters(temperature=1.0, max_tokens=5, top_k_log_probs=2)
+    whole = sample(model, [[1, 2]] * 7, settings, {0}, 0, generator(3))
+    bounds = [7 * i // ranks for i in range(ranks + 1)]
+    parts = [
+        sample(model, [[1, 2]] * (b - a), settings, {0}, 0, generator(3), share=Share(a, 7))
+        for a, b in zip(bounds, bounds[1:], strict=False)
+    ]
+    out = joined(parts)
+    assert out.lengths.tolist() == whole.lengths.tolist() and len(set(out.lengths.tolist())) > 1
+    mask = torch.arange(whole.tokens.shape[1]) < whole.lengths.unsqueeze(1)
+    for name in ("tokens", "logp", "support_ids", "support_logp"):
+        assert torch.equal(getattr(out, name)[mask], getattr(whole, name)[mask]), name
+
+
+def test_a_request_of_its_own_seed_draws_the_same_whatever_its_company() -> None:
+    """property: six requests at once, two of them alone, and in another order."""
+    model, settings = Constant([-1.0, 0.5, 0.2, 0.0]), SamplingParameters(temperature=1.0, max_tokens=5)
+
+    def tokens(requests: list[int]) -> dict[int, list[int]]:
+        out = sample(model, [[1, 2]] * len(requests), settings, {0}, 0, [generator(3, each) for each in requests])
+        return {r: out.tokens[i, : out.lengths[i]].tolist() for i, r in enumerate(requests)}
+
+    together = tokens([0, 1, 2, 3, 4, 5])
+    assert tokens([4, 1]) == {each: together[each] for each in (1, 4)}
+    assert tokens([5, 3, 1, 0, 2, 4]) == together
+    assert len(set(map(tuple, together.values()))) > 1
+
+
+def test_shares_of_different_weights_are_refused() -> None:
+    one = draw(Constant([-1.0, 0.5]))
+    with pytest.raises(RuntimeError, match=r"different versions: \[0, 1\]"):
+        joined([one, replace(one, version=1)])
+
+
+def test_each_rank_holds_an_equal_share_of_every_mini_batch() -> None:
+    """12 rows, mini-batches of 4, 2 ranks: the contiguous split gives rank 0 the first halves, rank 1 the others."""
+    assert rank_order(12, 4, 2) == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
+    assert rank_order(12, 4, 1) == list(range(12))

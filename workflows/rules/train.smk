@@ -24,7 +24,8 @@ rule train:
         "../envs/tether.yaml"
     threads: 1
     resources:
-        mem_mb=3000,
+        # A Ray is a dozen processes.
+        mem_mb=lambda wildcards: 3000 if cell_of(wildcards).panel.runner == "inprocess" else 7000,
         runtime=60,
     params:
         # A function of wildcards only: Snakemake does not track one that takes the inputs.

@@ -1,0 +1,153 @@
+"""Run one cell through `verl.trainer.main_ppo` on a Ray of its own, and leave nothing of it behind."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import psutil
+
+from methods.backend import launch
+from methods.backend.recipe import Cell, CellError
+
+PLUGINS = ("methods.backend.plugin", "methods.backend.ray_trainer")
+FOLDER = "tether-ray-"
+# Sockets lie below Ray's folder; a Unix socket's path has at most 107 characters, about 65 of them Ray's, 30 ours.
+LONGEST_ROOT = 10
+PATIENCE_SECONDS = 10.0
+
+
+def train(cell: Cell) -> dict[str, Any]:
+    """Train to the last step; returns what the first worker reports about itself. Raises what the trainer raised."""
+    prepare_environment()
+    with contextlib.redirect_stdout(sys.stderr):
+        import ray
+        from omegaconf import open_dict
+        from verl.trainer.main_ppo import TaskRunnerV1, run_ppo
+
+        from methods.backend.ray_trainer import PROGRESS_FILE, REPORT_FILE
+
+        if ray.is_initialized():
+            raise CellError("panel.runner = 'ray': this process is connected to a Ray already; start it without")
+        config = launch.compose(cell)
+    for name in (PROGRESS_FILE, REPORT_FILE):
+        (cell.work_dir / name).unlink(missing_ok=True)
+    with following(cell, cell.work_dir / PROGRESS_FILE), ray_folder(cell) as folder:
+        with open_dict(config):
+            if config.ray_kwargs.ray_init.address == "local":
+                config.ray_kwargs.ray_init._temp_dir = str(folder)
+        before = processes()
+        try:
+            # verl and Ray print to stdout, which is kept for the progress line.
+            with contextlib.redirect_stdout(sys.stderr):
+                run_ppo(config, task_runner_class=TaskRunnerV1)
+        finally:
+            started = processes() - before
+            ray.shutdown(wait_for_processes=True)
+            end(started)
+    report = json.loads((cell.work_dir / REPORT_FILE).read_text())
+    for name in (PROGRESS_FILE, REPORT_FILE):
+        (cell.work_dir / name).unlink()
+    return report
+
+
+def prepare_environment() -> None:
+    """What Ray's processes inherit: the user's variables, this package, its plugins; no address of another Ray."""
+    address = os.environ.pop("RAY_ADDRESS", None)
+    if address:
+        print(
+            f"[train] RAY_ADDRESS={address} is not used: a run starts a Ray of its own, with its own environment",
+            file=sys.stderr,
+        )
+    package = str(Path(__file__).resolve().parents[2])
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH")]))
+    given = [name for name in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if name]
+    # Plugins found by their entry point fail silently (verl/__init__.py:79); those named here raise.
+    os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join([*given, *(name for name in PLUGINS if name not in given)])
+
+
+def processes() -> set[psutil.Process]:
+    """This process's children and theirs."""
+    return set(psutil.Process().children(recursive=True))
+
+
+def end(started: set[psutil.Process]) -> None:
+    """Wait for processes that have lost their raylet, and kill those that stay."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while alive := [process for process in started if _runs(process)]:
+        if time.monotonic() > deadline:
+            for process in alive:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            return
+        time.sleep(0.05)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextlib.contextmanager
+def ray_folder(cell: Cell) -> Iterator[Path]:
+    """A folder for Ray's sockets and logs, removed at the end; after a failure its logs are kept with the run.
+
+    Folders of launchers that were killed are removed too.
+    """
+    root = Path(tempfile.gettempdir())
+    if len(str(root)) > LONGEST_ROOT:
+        root = Path("/tmp")
+    for old in root.glob(f"{FOLDER}*"):
+        owner = old.name.removeprefix(FOLDER).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=root))
+    try:
+        yield folder
+    except BaseException:
+        kept = cell.work_dir / "ray_logs"
+        shutil.rmtree(kept, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            shutil.copytree(folder / "session_latest" / "logs", kept)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def following(cell: Cell, path: Path) -> Iterator[None]:
+    """Print the progress line from what the trainer, in its own process, appends to `path`."""
+    done = threading.Event()
+    thread = threading.Thread(target=_follow, args=(cell, path, done, sys.stdout), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _follow(cell: Cell, path: Path, done: threading.Event, terminal: TextIO) -> None:
+    progress: launch.Progress | None = None
+    seen, last = 0, False
+    while not last:
+        last = done.wait(0.2)
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        for line in lines[seen:]:
+            step, data = json.loads(line)
+            if progress is None:
+                progress = launch.Progress(cell, step, terminal)
+            else:
+                progress(step, data)
+        seen = len(lines)

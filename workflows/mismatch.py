@@ -162,10 +162,11 @@ def worker(settings: Settings, train: str, rollout: str) -> Iterator[tuple[Any, 
                 "output": f"{folder}/run",
             }
         )
-        check(cell)
-        count = ParquetFile(settings.data).metadata.num_rows
+        # Before the cell's own check, which would name a panel that the caller never wrote.
+        count = ParquetFile(settings.data).metadata.num_rows if settings.data.is_file() else settings.prompts
         if settings.prompts > count:
             raise CellError(f"--prompts {settings.prompts}: allowed is 1 to the {count} rows of {settings.data}")
+        check(cell)
         trainer = build_trainer(cell)
         manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
         trainer.actor_rollout_wg.update_weights(0)

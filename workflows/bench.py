@@ -104,9 +104,9 @@ def _prompt_rows(trainer: Any) -> list[dict[str, Any]]:
 def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: int) -> float:
     """Sample, score, centre, update, sync: what any loop must do, with nothing around it."""
     from tensordict import TensorDict
-    from verl.utils import tensordict_utils as tu
 
     from methods.backend.batch_rollout import columns, jagged
+    from methods.backend.mini_batches import with_settings
     from methods.backend.trainer import ENGINE_COLUMNS
 
     start = time.perf_counter()
@@ -122,7 +122,7 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
     fields["advantages"] = jagged(advantages.unsqueeze(1).expand(out.tokens.shape).contiguous(), out.lengths)
     data = TensorDict({k: v for k, v in fields.items() if k in ENGINE_COLUMNS}, batch_size=[len(prompts)])
     mini_batch = SIZES["prompts"] // SIZES["mini_batches"] * group
-    tu.assign_non_tensor(
+    with_settings(
         data,
         global_batch_size=mini_batch,
         mini_batch_size=mini_batch,

@@ -57,7 +57,10 @@ def _plugin() -> Iterator[Finding]:
 
 def _threads() -> Iterator[Finding]:
     threads = os.environ.get("OMP_NUM_THREADS")
-    yield threads == "1", f"OMP_NUM_THREADS={threads} (1: two threads beside another busy process are 60 times slower)"
+    yield (
+        threads == "1",
+        f"OMP_NUM_THREADS={threads} (1: two threads beside another busy process wait for each other at every barrier)",
+    )
     yield True, f"{os.cpu_count()} cores: run snakemake with --cores {os.cpu_count()} at most"
 
 

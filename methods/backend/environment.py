@@ -3,7 +3,7 @@
 import os
 
 DEFAULTS = {
-    # A second OpenMP thread beside one other busy process was measured 60 times slower: jobs use cores, not threads.
+    # A second OpenMP thread beside one other busy process waits at every barrier: jobs use cores, not threads.
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     # No network at run time: a missing file is an error here, not a download.

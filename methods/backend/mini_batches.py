@@ -38,6 +38,12 @@ def mini_batches(data: TensorDict, size: int) -> Iterator[TensorDict]:
         yield TensorDict({name: rows(column, start, start + size) for name, column in data.items()}, batch_size=[size])
 
 
+def with_settings(data: TensorDict, **settings: Any) -> TensorDict:
+    """The batch with verl's per-call settings (mini_batch_size, epochs, temperature, ...) attached, in place."""
+    tu.assign_non_tensor(data, **settings)
+    return data
+
+
 class TetherTrainingWorker(TrainingWorker):
     """verl's training worker; a lone rank that does not shuffle slices its mini-batches instead of gathering rows.
 

@@ -20,8 +20,6 @@ from methods.backend.recipe import TRAIN_PRECISIONS, Cell, CellError, verl_overr
 from methods.backend.restart import crc_of
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
-
-
 RECORD = "cell.json"
 
 

@@ -27,6 +27,7 @@ class Needs(Flag):
     FULL = auto()
     RECOMPUTED_ANCHOR = auto()
     MINI_BATCH = auto()
+    RANDOM = auto()
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,12 @@ class Method:
     mark: Mark
     coefficient: Coefficient
     config_type: type[MethodConfig]
-    needs: Needs
+    needs: Needs | Callable[[Any], Needs]
     module: str
+
+    def requires(self, config: MethodConfig) -> Needs:
+        """What the method needs with these options: a tail rule or a measure may decide it."""
+        return self.needs(config) if callable(self.needs) else self.needs
 
     def configure(self, options: Mapping[str, Any] | None = None) -> MethodConfig:
         """Typed options. Raises MethodConfigError."""
@@ -67,7 +72,7 @@ def register(
     source: str,
     mark: Mark,
     config: type[MethodConfig] = MethodConfig,
-    needs: Needs = Needs.SAMPLED,
+    needs: Needs | Callable[[Any], Needs] = Needs.SAMPLED,
 ) -> Callable[[Coefficient], Coefficient]:
     """Decorator that adds a coefficient function to the catalogue. Raises ValueError for a name taken elsewhere."""
 

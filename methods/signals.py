@@ -50,6 +50,8 @@ class Signals:
     support: see `Support`, or None. sum_pi_squared: [B, T] or None, collision mass of pi over the whole vocabulary.
     entropy: [B, T] or None, of pi, in nats. vocab_size: number of real ids (head padding excluded), or None.
     full: [B, T, V] log-probs of both policies as (logp_mu, logp_pi), or None.
+    sampled: [B, T] int64 ids of the sampled tokens, or None (a support names them too, in its last slot).
+    uniforms: [B, T] in [0, 1), or None: seeded random numbers for controls that drop tokens by chance.
     """
 
     logp_pi: Tensor
@@ -62,6 +64,8 @@ class Signals:
     entropy: Tensor | None = None
     vocab_size: int | None = None
     full: tuple[Tensor, Tensor] | None = None
+    sampled: Tensor | None = None
+    uniforms: Tensor | None = None
     scope: Scope = Scope.MICRO_BATCH
 
     def ratio(self) -> Tensor:
@@ -98,6 +102,9 @@ def sanitise(signals: Signals) -> Signals:
         if not isinstance(value, Tensor) or field.name == "response_mask":
             continue
         value = value.detach()
+        if field.name == "sampled":
+            replaced["sampled"] = torch.where(mask, value, 0)
+            continue
         value = value.to(torch.promote_types(value.dtype, torch.float32))
         kept = torch.where(mask, value, torch.zeros_like(value))
         _check_finite(field.name, kept, is_log_prob=field.name.startswith("logp"))

@@ -100,13 +100,13 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
                 "algorithm.rollout_correction.bypass_mode=True and no rollout_is"
             )
         carried = _CARRIED.get() or Carried()
-        if Needs.TOP_K in method.needs and carried.support is None:
+        settings = getattr(config, "policy_loss", None)
+        options = method.configure(getattr(settings, "options", None))
+        if Needs.TOP_K in method.requires(options) and carried.support is None:
             raise ValueError(
                 f"{method.name} needs the rollout's top-K log-probs: set actor_rollout_ref.rollout.custom.top_k >= 1 "
                 "and train with the tether worker"
             )
-        settings = getattr(config, "policy_loss", None)
-        options = method.configure(getattr(settings, "options", None))
         mask = response_mask.bool()
         signals = sanitise(
             Signals(

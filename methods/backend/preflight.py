@@ -18,7 +18,8 @@ def check(cell: Cell) -> None:
 
     Raises CellError naming field, value and what is allowed.
     """
-    needs = registry.get(cell.method).needs
+    method = registry.get(cell.method)
+    needs = method.requires(method.configure(cell.options))
     if Needs.TOP_K in needs and cell.panel.top_k == 0:
         raise CellError(f"panel.top_k = 0: method {cell.method} needs the rollout's top-K log-probs, allowed is >= 1")
     model_config = _model_config(cell)

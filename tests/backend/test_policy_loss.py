@@ -29,8 +29,14 @@ from methods.registry import Needs, UnknownMethodError
 from methods.signals import Support
 from methods.support import united
 
-SAMPLED_ONLY = [name for name in registry.names() if Needs.TOP_K not in registry.get(name).needs]
-TOP_K = [name for name in registry.names() if Needs.TOP_K in registry.get(name).needs]
+def requirement(name: str) -> Needs:
+    """What the method needs with the paper's defaults."""
+    method = registry.get(name)
+    return method.requires(method.configure())
+
+
+SAMPLED_ONLY = [name for name in registry.names() if Needs.TOP_K not in requirement(name)]
+TOP_K = [name for name in registry.names() if Needs.TOP_K in requirement(name)]
 
 
 def actor_config(policy_loss: Any, mode: str = "token-mean") -> FSDPActorConfig:

@@ -93,7 +93,7 @@ def test_titles_are_unique() -> None:
 
 
 def test_only_distribution_masks_need_a_support() -> None:
-    needs = {name: registry.get(name).needs for name in SHIPPED}
+    needs = {name: registry.get(name).requires(registry.get(name).configure()) for name in SHIPPED}
     with_support = {"dppo_topk_kl", "predictive_aggregated", "predictive_uniform"}
     assert needs == {name: Needs.TOP_K if name in with_support else Needs(0) for name in needs}
 
@@ -102,13 +102,14 @@ def test_only_distribution_masks_need_a_support() -> None:
 def test_needs_are_true(name: str) -> None:
     """With nothing but what it says it needs a method works; without a declared need it refuses."""
     method, signals = registry.get(name), sanitise(random_rows(0).signals())
+    needs = method.requires(method.configure())
     bare = replace(
         signals,
-        support=signals.support if Needs.TOP_K in method.needs else None,
-        sum_pi_squared=signals.sum_pi_squared if Needs.SUM_PI_SQUARED in method.needs else None,
+        support=signals.support if Needs.TOP_K in needs else None,
+        sum_pi_squared=signals.sum_pi_squared if Needs.SUM_PI_SQUARED in needs else None,
     )
     assert torch.equal(method.coefficient(bare, method.configure()), method.coefficient(signals, method.configure()))
-    if Needs.TOP_K in method.needs:
+    if Needs.TOP_K in needs:
         with pytest.raises(ValueError, match="top_k"):
             method.coefficient(replace(signals, support=None), method.configure())
 

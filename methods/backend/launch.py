@@ -122,12 +122,29 @@ def record(trainer: Any, cell: Cell, progress: Callable[[int, dict[str, float]],
     """Let a trainer keep the run's metrics, exported checkpoints and restart points in the cell's work directory."""
     from methods.backend.run_log import RunLog
 
+    if cell.panel.tokens is not None:
+        record_tokens(trainer, cell)
+
     def on_checkpoint(step: int, checkpoint: Path) -> None:
         run_folder.export(cell, checkpoint, step)
         restart.seal(checkpoint)
 
     trainer.run_log = RunLog(cell.work_dir, trainer.global_steps, progress)
     trainer.on_checkpoint = on_checkpoint
+
+
+def record_tokens(trainer: Any, cell: Cell) -> None:
+    """Have the training worker record tokens around its optimiser steps, from the step the run (re)starts at."""
+    from methods.backend.tokens import recorder
+
+    assert cell.panel.tokens is not None
+    folder = cell.work_dir / run_folder.TOKENS
+    recorder.keep_until(folder, trainer.global_steps)
+    identity = {"panel": cell.panel_name, "label": cell.label, "method": cell.method, "seed": cell.seed}
+    identity |= {"update": cell.panel.tokens.update, "top_k": cell.panel.top_k, "lag": cell.panel.lag, "lr": cell.panel.lr}
+    tokens = recorder.TokenRecorder(trainer.worker, cell.panel.tokens, folder, identity, lambda: trainer.global_steps)
+    trainer.worker.actor.observe = tokens.observe
+    trainer.on_step = tokens.flush
 
 
 class Progress:

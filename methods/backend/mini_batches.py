@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -51,6 +52,9 @@ class TetherTrainingWorker(TrainingWorker):
     third of a toy training step. The updates and the metrics are the same to the last bit (a test).
     """
 
+    # Called as observe(index, count, mini-batch, take) in place of take(), which trains on it; None trains.
+    observe: Callable[[int, int, TensorDict, Callable[[], TensorDict]], TensorDict] | None = None
+
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="train"), blocking=False)
     def train_mini_batch(self, data: TensorDict) -> TensorDict:
         """One pass of consecutive mini-batches; metrics as verl's own method returns them."""
@@ -64,14 +68,17 @@ class TetherTrainingWorker(TrainingWorker):
             tu.pop(data, key=name, default=None)
         collected: list[dict[str, Any]] = []
         with self.engine.train_mode(disable_auto_offload=offload):
-            for start, part in zip(range(0, data.shape[0], size), mini_batches(data, size), strict=True):
+            count = data.shape[0] // size
+            for index, part in enumerate(mini_batches(data, size)):
                 tu.assign_non_tensor(
                     part,
                     global_token_num=NonTensorData(part["input_ids"].offsets().diff().tolist()),
-                    update_lr_scheduler=start + size == data.shape[0],
+                    update_lr_scheduler=index + 1 == count,
                     disable_auto_offload=True,
                 )
-                collected.append(tu.get(self.train_batch(part), "metrics"))
+                take = partial(self.train_batch, part)
+                output = take() if self.observe is None else self.observe(index, count, part, take)
+                collected.append(tu.get(output, "metrics"))
         metrics: dict[str, Any] = {}
         for output in collected:
             append_to_dict(metrics, {name: _over_micro_batches(value) for name, value in output.items()})

@@ -11,6 +11,7 @@ from typing import Any
 
 from methods import registry
 from methods.backend import rollout_settings
+from methods.backend.tokens.settings import TokenSettings, TokenSettingsError
 
 TRACKERS = ("tensorboard", "wandb")
 RUNNERS = ("inprocess", "ray")
@@ -49,6 +50,7 @@ class Panel:
     runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
     workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
     agent loops and reward workers.
+    tokens: records tokens around optimiser steps (TokenSettings), or None.
     """
 
     lr: float
@@ -78,6 +80,7 @@ class Panel:
     runner: str = "inprocess"
     ranks: int = 1
     server: bool = False
+    tokens: TokenSettings | None = None
 
     def __post_init__(self) -> None:
         sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
@@ -107,6 +110,7 @@ class Panel:
             raise CellError("panel.rollout_engine = 'vllm': allowed with panel.runner = 'inprocess' only")
         if self.server and ROLLOUT_PRECISIONS[self.rollout_precision].quantise != "none":
             raise CellError(f"panel.rollout_precision = {self.rollout_precision!r}: not with panel.server = True")
+        self._check_tokens()
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -127,6 +131,15 @@ class Panel:
                 f"panel.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
                 f"{self.mini_batch_rows} responses{share}"
             )
+
+    def _check_tokens(self) -> None:
+        if self.tokens is None:
+            return
+        if self.runner != "inprocess" or self.rollout_engine != "hf":
+            # The truth is taken from full forward passes of both policies in the training process.
+            raise CellError("panel.tokens: allowed with panel.runner = 'inprocess' and panel.rollout_engine = 'hf'")
+        if self.top_k == 0:
+            raise CellError("panel.top_k = 0: panel.tokens needs the rollout's top-K log-probs, allowed is >= 1")
 
     @property
     def mini_batch_rows(self) -> int:
@@ -207,7 +220,10 @@ class Cell:
     def build(cls, raw: Mapping[str, Any]) -> Cell:
         """From plain values. Raises CellError."""
         values = dict(raw)
-        values["panel"] = _build("panel", Panel, values.get("panel", {}))
+        panel = dict(values.get("panel", {}))
+        if panel.get("tokens") is not None:
+            panel["tokens"] = _build("panel.tokens", TokenSettings, panel["tokens"])
+        values["panel"] = _build("panel", Panel, panel)
         values["reward_function"] = _build("reward_function", RewardFunction, values.get("reward_function", {}))
         return _build("cell", cls, values)
 
@@ -223,6 +239,8 @@ def _build(where: str, kind: type, values: Mapping[str, Any]) -> Any:
         raise CellError(f"{where}.{unknown[0]}: unknown key; allowed are {', '.join(sorted(known))}")
     try:
         return kind(**values)
+    except TokenSettingsError as error:
+        raise CellError(f"panel.{error}") from None
     except TypeError as error:
         raise CellError(f"{where}: {str(error).removeprefix(kind.__name__ + '.__init__() ')}") from None
 

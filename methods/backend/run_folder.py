@@ -21,6 +21,7 @@ from methods.backend.restart import crc_of
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
 RECORD = "cell.json"
+TOKENS = "tokens"
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -39,7 +40,7 @@ def fingerprint(cell: Cell) -> dict[str, Any]:
     """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
     package, module = Path(methods.__file__).parent, registry.get(cell.method).module
     own = sys.modules[module].__file__
-    program = [*package.glob("*.py"), *(package / "backend").glob("*.py"), *([Path(own)] if own else [])]
+    program = [*package.glob("*.py"), *(package / "backend").rglob("*.py"), *([Path(own)] if own else [])]
     model = [path for path in sorted(Path(cell.model).iterdir()) if path.is_file()]
     read = [*model, *map(Path, cell.train_files), *map(Path, cell.val_files), Path(cell.reward_function.path)]
     return {
@@ -115,6 +116,10 @@ def publish(cell: Cell, report: dict[str, Any]) -> None:
             shutil.copytree(work / name, staged / name, copy_function=_link)
     for name in ("metrics.jsonl", "timing.jsonl"):
         shutil.copy2(work / name, staged / name)
+    if (work / TOKENS).exists():
+        from methods.backend.tokens import recorder
+
+        recorder.joined(work / TOKENS, staged / f"{TOKENS}.parquet")
     manifest = {
         "cell": settings_of(cell),
         "panel": cell.dump()["panel"],

@@ -93,6 +93,7 @@ class TetherTrainer(PPOTrainerSync):
         super().__init__(config)
         self.run_log: RunLog | None = None
         self.on_checkpoint: Callable[[int, Path], None] | None = None
+        self.on_step: Callable[[int], None] | None = None
         self._saved: Path | None = None
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
@@ -130,6 +131,9 @@ class TetherTrainer(PPOTrainerSync):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         trackers.rename(metrics)
+        if self.on_step is not None:
+            # Before the row of the step: whatever a resumed run keeps is complete up to its last row.
+            self.on_step(global_steps)
         if self.run_log is not None:
             self.run_log.write(global_steps, metrics)
         # Only now: a run that resumes from a checkpoint must find the row of its step.

@@ -1,0 +1,92 @@
+"""Reading token records: one run each, checked against the schema before any column is used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from eval.files import InputError, require_file
+from methods import token_schema
+
+KEY = b"tether_token_record"
+IDENTITY = ("panel", "label", "method", "seed", "update", "top_k", "lag", "lr")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run's tokens: `columns` by name, all of one length, and what the run was (`identity`)."""
+
+    path: Path
+    identity: dict[str, Any]
+    columns: dict[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        if name not in self.columns:
+            raise InputError(f"{self.path}: column {name!r} was not read or not recorded")
+        return self.columns[name]
+
+    @property
+    def seed(self) -> int:
+        return int(self.identity["seed"])
+
+    def where(self, chosen: NDArray[np.bool_]) -> Record:
+        """The tokens for which `chosen` is true."""
+        return Record(self.path, self.identity, {name: values[chosen] for name, values in self.columns.items()})
+
+
+def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
+    """One record. Raises InputError for a file that is no record, of another version, or without a wanted column."""
+    source = require_file(path, "token record")
+    try:
+        schema = pq.read_schema(source)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{source}: not a Parquet file: {error}") from error
+    identity = _identity(source, schema)
+    wanted = list(schema.names if columns is None else columns)
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise InputError(f"{source}: lacks column(s) {missing}; it has {schema.names}")
+    table = pq.read_table(source, columns=wanted)
+    flat = [name for name in wanted if name not in token_schema.SUPPORT]
+    return Record(source, identity, {name: table[name].to_numpy() for name in flat} | _supports(table))
+
+
+def sweep_sizes(path: str | Path) -> list[int]:
+    """The K of the sweep columns of a record."""
+    names = pq.read_schema(require_file(path, "token record")).names
+    return [int(name[1:].split("_")[0]) for name in names if name.startswith("k") and name.endswith("_divergence")]
+
+
+def _identity(source: Path, schema: pa.Schema) -> dict[str, Any]:
+    text = (schema.metadata or {}).get(KEY)
+    if text is None:
+        raise InputError(f"{source}: not a token record (no {KEY.decode()!r} in its metadata)")
+    identity = json.loads(text)
+    if identity.get("version") != token_schema.VERSION:
+        raise InputError(
+            f"{source}: token record of version {identity.get('version')!r}; this program reads {token_schema.VERSION}"
+        )
+    absent = [name for name in IDENTITY if name not in identity]
+    if absent:
+        raise InputError(f"{source}: its metadata lacks {absent}")
+    return identity
+
+
+def _supports(table: pa.Table) -> dict[str, NDArray[Any]]:
+    """Support columns as object arrays of lists (None where the row was not kept whole)."""
+    return {
+        name: np.array(table[name].to_pylist() + [None], dtype=object)[:-1]
+        for name in token_schema.SUPPORT
+        if name in table.column_names
+    }

@@ -23,6 +23,7 @@ IDENTITY = {
     "position": "int16",  # in the response, from 0
     "token": "int32",  # sampled id
     "length": "int16",  # tokens of the response
+    "age": "int16",  # of the rollout policy, in weight syncs
     "sampled_row": "bool",  # the response is kept whole, with its support
 }
 SIGNALS = {
@@ -73,7 +74,6 @@ def columns(ks: Sequence[int]) -> dict[str, str]:
                 measured[divergence(measure, where, when)] = "float32"
         for rule in ("full", *TAIL_RULES):
             measured[direction(measure, rule)] = "float32"
-
     measured |= {finite_step(size): "float32" for size in STEPS}
     for k in ks:
         measured[sweep(k)] = "float32"

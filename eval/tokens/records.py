@@ -17,7 +17,7 @@ from eval.files import InputError, require_file
 from methods import token_schema
 
 KEY = b"tether_token_record"
-IDENTITY = ("panel", "label", "method", "seed", "update", "top_k", "lag", "lr")
+IDENTITY = ("panel", "label", "method", "seed", "update", "top_k", "lag", "lr", "vocab_size")
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,18 @@ def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
     if missing:
         raise InputError(f"{source}: lacks column(s) {missing}; it has {schema.names}")
     table = pq.read_table(source, columns=wanted)
-    flat = [name for name in wanted if name not in token_schema.SUPPORT]
-    return Record(source, identity, {name: table[name].to_numpy() for name in flat} | _supports(table))
+    return Record(source, identity, {name: _numpy(table[name]) for name in wanted})
+
+
+def read_whole(path: str | Path) -> Record:
+    """Only the responses kept whole, in their order, with their supports as [n, K + 1]. Raises InputError."""
+    source = require_file(path, "token record")
+    identity = _identity(source, pq.read_schema(source))
+    wanted = [*token_schema.IDENTITY, *token_schema.SIGNALS, *token_schema.SUPPORT]
+    table = pq.read_table(source, columns=wanted, filters=[("sampled_row", "=", True)])
+    if table.num_rows == 0:
+        raise InputError(f"{source}: no response was kept whole (tokens.share was 0, or too small for this run)")
+    return Record(source, identity, {name: _numpy(table[name]) for name in wanted})
 
 
 def sweep_sizes(path: str | Path) -> list[int]:
@@ -83,10 +93,11 @@ def _identity(source: Path, schema: pa.Schema) -> dict[str, Any]:
     return identity
 
 
-def _supports(table: pa.Table) -> dict[str, NDArray[Any]]:
-    """Support columns as object arrays of lists (None where the row was not kept whole)."""
-    return {
-        name: np.array(table[name].to_pylist() + [None], dtype=object)[:-1]
-        for name in token_schema.SUPPORT
-        if name in table.column_names
-    }
+def _numpy(column: pa.ChunkedArray) -> NDArray[Any]:
+    """Plain columns as they are; lists, which have one length in a record, as a second axis."""
+    if not pa.types.is_list(column.type):
+        return column.to_numpy()
+    values = column.combine_chunks()
+    if values.null_count:
+        raise InputError("support columns exist for responses kept whole only: use read_whole")
+    return values.flatten().to_numpy(zero_copy_only=False).reshape(len(values), -1)

@@ -21,6 +21,8 @@ MAIN = ("forward_kl", 0.15)
 TRUTHS = ("reduced", "full")
 IDENTITY = ("panel", "update", "label", "seed")
 KEYS = (*IDENTITY, "measure", "delta", "truth", "criterion", "subset")
+# Criteria whose rates are also given by parts of the tokens.
+SPLIT = ("full", "aggregated", "uniform")
 MU_EDGES = (0.01, 0.1, 0.5)
 
 
@@ -33,8 +35,8 @@ def base_columns(measure: str) -> list[str]:
 
 def needed() -> list[str]:
     """All columns that `rows` reads."""
-    columns = ["certificate_low", "certificate_high", *(schema.finite_step(size) for size in schema.STEPS)]
-    columns += ["step", "mini_batch", "position", "length"]
+    columns = [*(schema.finite_step(size) for size in schema.STEPS)]
+    columns += ["step", "mini_batch", "position", "length", "age"]
     for measure in schema.MEASURES:
         columns += base_columns(measure)
     return list(dict.fromkeys(columns))
@@ -49,7 +51,8 @@ def rows(path: str) -> Iterator[dict[str, Any]]:
             main = (measure, delta) == MAIN
             for criterion in names(measure):
                 for truth in TRUTHS:
-                    chosen = subsets(active) if main and truth == "reduced" else {"all": np.full(len(active), True)}
+                    split = main and truth == "reduced" and criterion in SPLIT
+                    chosen = subsets(active) if split else {"all": np.full(len(active), True)}
                     for subset, flags in chosen.items():
                         yield _row(active, measure, delta, truth, criterion, subset, flags)
 
@@ -71,8 +74,8 @@ def subsets(record: Record) -> Mapping[str, Flags]:
     """Named parts of the tokens: sign of A, place in the training step, in the response, in the run, and mu."""
     advantage, mini_batch, mu = record["advantage"], record["mini_batch"], np.exp(record["logp_mu"])
     found = {"all": np.full(len(record), True), "A > 0": advantage > 0, "A < 0": advantage < 0}
-    half = (int(mini_batch.max(initial=0)) + 1) / 2
-    found |= {"first half of mini-batches": mini_batch < half, "second half of mini-batches": mini_batch >= half}
+    found |= {f"mini-batch {index}": mini_batch == index for index in np.unique(mini_batch)}
+    found |= {f"age {age}": record["age"] == age for age in np.unique(record["age"])}
     place = record["position"] / np.maximum(record["length"] - 1, 1)
     found |= {"first half of response": place < 0.5, "second half of response": place >= 0.5}
     middle = np.median(record["step"]) if len(record) else 0

@@ -59,7 +59,9 @@ def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], seed: int) -
     out["n_used"] = len(gaps)
     for side in ("", "_ratio"):
         kept = sum(row[f"kept{side}"] for row in rows)
-        out[f"corrective_keep{side}_pooled"] = sum(row[f"corrective{side}"] for row in rows) / kept if kept else math.nan
+        out[f"corrective_keep{side}_pooled"] = (
+            sum(row[f"corrective{side}"] for row in rows) / kept if kept else math.nan
+        )
     out |= {"wins": sum(gap < 0 for gap in gaps), "ties": sum(gap == 0 for gap in gaps), "p_sign": sign_test(gaps)}
     counts = [(row["kept"], row["kept_ratio"], row["unsafe"], row["unsafe_ratio"]) for row in used]
     out["p_flip"] = flip_test(gaps, np.random.default_rng(seed))

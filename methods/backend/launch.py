@@ -141,7 +141,12 @@ def record_tokens(trainer: Any, cell: Cell) -> None:
     folder = cell.work_dir / run_folder.TOKENS
     recorder.keep_until(folder, trainer.global_steps)
     identity = {"panel": cell.panel_name, "label": cell.label, "method": cell.method, "seed": cell.seed}
-    identity |= {"update": cell.panel.tokens.update, "top_k": cell.panel.top_k, "lag": cell.panel.lag, "lr": cell.panel.lr}
+    identity |= {
+        "update": cell.panel.tokens.update,
+        "top_k": cell.panel.top_k,
+        "lag": cell.panel.lag,
+        "lr": cell.panel.lr,
+    }
     tokens = recorder.TokenRecorder(trainer.worker, cell.panel.tokens, folder, identity, lambda: trainer.global_steps)
     trainer.worker.actor.observe = tokens.observe
     trainer.on_step = tokens.flush

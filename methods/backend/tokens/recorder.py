@@ -35,8 +35,10 @@ class TokenRecorder:
     def __init__(
         self, worker: Any, settings: TokenSettings, folder: Path, identity: dict[str, Any], step: Callable[[], int]
     ) -> None:
-        self.worker, self.settings, self.folder, self.identity, self.step = worker, settings, folder, identity, step
+        self.worker, self.settings, self.folder, self.step = worker, settings, folder, step
+        self.identity = dict(identity)
         self.columns = token_schema.columns(settings.ks)
+        self.identity["vocab_size"] = worker.support_loss.vocab_size
         self._tables: list[pa.Table] = []
 
     def observe(self, index: int, count: int, part: TensorDict, take: Take) -> Any:
@@ -71,8 +73,11 @@ class TokenRecorder:
 
     def _table(self, step: int, index: int, rows: int, columns: dict[str, Any]) -> pa.Table:
         n = len(columns["position"])
+        versions = self.worker.rollout.sampled
+        age = versions["weights/synced_version"] - versions["weights/sampled_version"]
         columns = {
             **columns,
+            "age": np.full(n, age),
             "step": np.full(n, step),
             "mini_batch": np.full(n, index),
             "response": columns["response"] + index * rows,

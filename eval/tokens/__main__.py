@@ -1,0 +1,94 @@
+"""The token study from records.
+
+python -m eval.tokens study   RECORD... --output TABLES/     per-seed rows, means, sweep, causes, verdicts
+python -m eval.tokens replay  RECORD [--methods NAME...]     every method's coefficient on the same tokens
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from eval.files import InputError, write_csv
+from eval.tokens import causes, records, study, summary, sweep, verdicts
+from eval.tokens import replay as replaying
+
+
+def write_tables(paths: Sequence[Path], output: Path) -> None:
+    """All tables of the study below `output`; progress on standard error."""
+    rows, sweeps, reasons = [], [], []
+    for number, path in enumerate(sorted(paths), start=1):
+        rows += list(study.rows(str(path)))
+        sweeps += list(sweep.rows(str(path)))
+        reasons.append(causes.row(str(path)))
+        print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
+    means = summary.summarise(rows)
+    write_csv(output / "tokens_seeds.csv", list(rows[0]), rows)
+    write_csv(output / "tokens_summary.csv", summary.COLUMNS, means)
+    write_csv(output / "tokens_sweep.csv", list(sweeps[0]), sweeps)
+    write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
+    write_csv(output / "tokens_verdicts.csv", verdicts.COLUMNS, verdicts.rows(means))
+
+
+def print_replay(path: Path, names: Sequence[str]) -> None:
+    """Shares of active tokens by action, a confusion matrix for each pair, and where the pairs differ."""
+    done = replaying.replay(records.read_whole(path), names)
+    tokens = len(done.record)
+    print(f"{path}: {tokens} active tokens of responses kept whole")
+    for name, why in done.skipped.items():
+        print(f"  {name}: left out, it {why}")
+    width = max(map(len, done.actions), default=0)
+    print(f"\n{'':{width}}  " + "  ".join(f"{name:>10}" for name in replaying.ACTIONS))
+    for name, acts in done.actions.items():
+        shares = np.bincount(acts, minlength=3) / max(tokens, 1)
+        print(f"{name:{width}}  " + "  ".join(f"{share:10.4f}" for share in shares))
+    where = replaying.classes(done.record)
+    labels = list(done.actions)
+    for i, one in enumerate(labels):
+        for other in labels[i + 1 :]:
+            differ = done.actions[one] != done.actions[other]
+            if not differ.any():
+                print(f"\n{one} / {other}: the same action on every token")
+                continue
+            print(f"\n{one} / {other}: differ on {int(differ.sum())} tokens ({differ.mean():.4f})")
+            table = replaying.confusion(done.actions[one], done.actions[other])
+            for action, counts in zip(replaying.ACTIONS, table, strict=True):
+                print(f"  {one} {action:10}  " + "  ".join(f"{count:8d}" for count in counts))
+            parts = [f"{name} {differ[flags].mean():.4f}" for name, flags in where.items() if flags.any()]
+            print("  share that differs: " + ", ".join(parts))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0, or 2 after one line that says what is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m eval.tokens", description=__doc__.splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    tables = commands.add_parser("study")
+    tables.add_argument("records", type=Path, nargs="+")
+    tables.add_argument("--output", type=Path, required=True)
+    again = commands.add_parser("replay")
+    again.add_argument("record", type=Path)
+    again.add_argument("--methods", nargs="+", default=None, help="default: all that the record has the signals for")
+    args = parser.parse_args(arguments)
+    try:
+        if args.command == "study":
+            write_tables(args.records, args.output)
+        else:
+            from methods import registry
+
+            known = registry.names()
+            for name in args.methods or ():
+                if name not in known:
+                    raise InputError(f"--methods {name!r}: allowed are {', '.join(known)}")
+            print_replay(args.record, args.methods or known)
+    except InputError as error:
+        print(f"eval.tokens: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

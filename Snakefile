@@ -17,6 +17,7 @@ include: "workflows/rules/train.smk"
 include: "workflows/rules/score.smk"
 include: "workflows/rules/derive.smk"
 include: "workflows/rules/report.smk"
+include: "workflows/rules/tokens.smk"
 
 
 rule all:

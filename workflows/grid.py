@@ -67,6 +67,7 @@ class Grid:
         grid = cls(config, origin)
         grid._check_models()
         list(grid.cells())
+        grid.token_cells()
         grid.check_scoring()
         return grid
 
@@ -75,18 +76,28 @@ class Grid:
         """Folder of this tier's results."""
         return f"results/{self.config['tier']}"
 
-    def keys(self) -> list[tuple[str, str, int]]:
-        """(panel, label, seed) of every cell, in the order of the configuration, without repeats."""
+    def keys(self, section: str = "grid") -> list[tuple[str, str, int]]:
+        """(panel, label, seed) of every cell of `grid` or `token_grid`, in order, without repeats."""
         found: dict[tuple[str, str, int], None] = {}
-        for i, block in enumerate(self.config["grid"]):
+        for i, block in enumerate(self.config[section]):
             labels = list(self.config["methods"]) if block["methods"] == "all" else block["methods"]
+            seeds = block["seeds"] if isinstance(block["seeds"], list) else range(block["seeds"]["count"])
             for panel in block["panels"]:
-                self._require(f"grid[{i}].panels", panel, "panels")
+                self._require(f"{section}[{i}].panels", panel, "panels")
                 for label in labels:
-                    self._require(f"grid[{i}].methods", label, "methods")
-                    for seed in block["seeds"]:
+                    self._require(f"{section}[{i}].methods", label, "methods")
+                    for seed in seeds:
                         found[(panel, label, seed)] = None
         return list(found)
+
+    def token_cells(self) -> dict[str, Cell]:
+        """{place below tokens/: cell} of the token study. Raises GridError where a panel records no tokens."""
+        found = {}
+        for key in self.keys("token_grid"):
+            if self.config["panels"][key[0]].get("tokens") is None:
+                raise GridError(f"{self.origin}: panels.{key[0]}.tokens is missing, and token_grid names this panel")
+            found[self.path(*key)] = self.cell(*key, folder="tokens")
+        return found
 
     def path(self, panel: str, label: str, seed: int | str) -> str:
         """A cell's place below runs/ and scores/."""
@@ -153,8 +164,8 @@ class Grid:
         settings = self.config["panels"][panel]
         return f"{settings['model']}-{settings['world']}-ws{settings['warm_start_seed']}"
 
-    def cell(self, panel: str, label: str, seed: int) -> Cell:
-        """A checked cell. Raises GridError naming panel and method."""
+    def cell(self, panel: str, label: str, seed: int, folder: str = "runs") -> Cell:
+        """A checked cell, whose results go below `folder`. Raises GridError naming panel and method."""
         settings = {k: v for k, v in self.config["panels"][panel].items() if k not in (*SOURCE_FIELDS, "task")}
         method = self.config["methods"][label]
         source, where = self.source(panel), self.path(panel, label, seed)
@@ -182,8 +193,8 @@ class Grid:
                     "val_files": source.val_files,
                     "reward_function": source.reward_function,
                     "trackers": self.config["trackers"],
-                    "output": f"{self.results}/runs/{where}",
-                    "work": f"{self.results}/work/{where}",
+                    "output": f"{self.results}/{folder}/{where}",
+                    "work": f"{self.results}/work/{'' if folder == 'runs' else folder + '/'}{where}",
                 }
             )
         except CellError as error:

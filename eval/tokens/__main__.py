@@ -14,24 +14,40 @@ from pathlib import Path
 import numpy as np
 
 from eval.files import InputError, write_csv
-from eval.tokens import causes, records, study, summary, sweep, verdicts
+from eval.tokens import causes, changes, records, study, summary, sweep, verdicts
 from eval.tokens import replay as replaying
 
 
-def write_tables(paths: Sequence[Path], output: Path) -> None:
-    """All tables of the study below `output`; progress on standard error."""
-    rows, sweeps, reasons = [], [], []
-    for number, path in enumerate(sorted(paths), start=1):
+FILE = "tokens.parquet"
+
+
+def found(paths: Sequence[Path]) -> list[Path]:
+    """The given records, and all below given folders, sorted. Raises InputError where a folder has none."""
+    records: list[Path] = []
+    for path in paths:
+        below = sorted(path.rglob(f"*/{FILE}")) if path.is_dir() else [path]
+        if not below:
+            raise InputError(f"{path}: no {FILE} in this folder")
+        records += below
+    return sorted(set(records))
+
+
+def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
+    """All tables of the study below `output`, the verdicts in `judged`; progress on standard error."""
+    rows, sweeps, reasons, changed = [], [], [], []
+    for number, path in enumerate(paths, start=1):
         rows += list(study.rows(str(path)))
         sweeps += list(sweep.rows(str(path)))
         reasons.append(causes.row(str(path)))
+        changed += list(changes.rows(str(path)))
         print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
     means = summary.summarise(rows)
     write_csv(output / "tokens_seeds.csv", list(rows[0]), rows)
     write_csv(output / "tokens_summary.csv", summary.COLUMNS, means)
     write_csv(output / "tokens_sweep.csv", list(sweeps[0]), sweeps)
     write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
-    write_csv(output / "tokens_verdicts.csv", verdicts.COLUMNS, verdicts.rows(means))
+    write_csv(output / "tokens_changes.csv", list(changed[0]), changed)
+    write_csv(judged, verdicts.COLUMNS, verdicts.rows(means))
 
 
 def print_replay(path: Path, names: Sequence[str]) -> None:
@@ -68,14 +84,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     tables = commands.add_parser("study")
     tables.add_argument("records", type=Path, nargs="+")
-    tables.add_argument("--output", type=Path, required=True)
+    tables.add_argument("--tables", type=Path, required=True, help="folder of the tables")
+    tables.add_argument("--verdicts", type=Path, required=True, help="file of the verdicts")
     again = commands.add_parser("replay")
     again.add_argument("record", type=Path)
     again.add_argument("--methods", nargs="+", default=None, help="default: all that the record has the signals for")
     args = parser.parse_args(arguments)
     try:
         if args.command == "study":
-            write_tables(args.records, args.output)
+            write_tables(found(args.records), args.tables, args.verdicts)
         else:
             from methods import registry
 

@@ -29,13 +29,14 @@ class Claim:
     criterion: str
 
 
+_LESS_OFTEN = "the prediction's kept tokens raise D less often"
 CLAIMS = (
-    Claim("the predicted and the ratio direction disagree outside the region", "S", "disagreement_share", 0.057, 0.0, "aggregated"),
-    Claim("the prediction's kept tokens raise D less often (aggregated tail)", "S", "gap", -PAPER_GAP, 0.0, "aggregated"),
-    Claim("the same with the uniform tail", "I", "gap", -PAPER_GAP, 0.0, "uniform"),
-    Claim("the same with the whole vocabulary", "N", "gap", -PAPER_GAP, 0.0, "full"),
+    Claim("the two directions disagree on some tokens outside", "S", "disagreement_share", 0.057, 0.0, "aggregated"),
+    Claim(f"{_LESS_OFTEN}, aggregated tail", "S", "gap", -PAPER_GAP, 0.0, "aggregated"),
+    Claim(f"{_LESS_OFTEN}, uniform tail", "I", "gap", -PAPER_GAP, 0.0, "uniform"),
+    Claim(f"{_LESS_OFTEN}, whole vocabulary", "N", "gap", -PAPER_GAP, 0.0, "full"),
     Claim("it gains sign accuracy over all tokens outside", "N", "accuracy_gain", math.nan, 0.0, "aggregated"),
-)  # fmt: skip
+)
 
 
 def verdict(paper: float, null: float, low: float, high: float) -> Verdict:

@@ -33,8 +33,8 @@ wildcard_constraints:
     seed=r"\d+",
 
 
-def cell_of(wildcards):
-    return CELLS[GRID.path(wildcards.panel, wildcards.method, wildcards.seed)]
+def cell_of(wildcards, cells=CELLS):
+    return cells[GRID.path(wildcards.panel, wildcards.method, wildcards.seed)]
 
 
 def sources(*patterns):
@@ -57,8 +57,8 @@ def labels():
     return out
 
 
-def training_inputs(wildcards):
-    cell = cell_of(wildcards)
+def training_inputs(wildcards, cells=CELLS):
+    cell = cell_of(wildcards, cells)
     files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
     return [*files, *model_files(cell)]
 

@@ -18,7 +18,7 @@ Forward = Callable[..., Tensor]
 
 @dataclass(frozen=True)
 class States:
-    """Right-padded inputs [B, L] of a mini-batch, and `predicts` [B, L]: the row before a response token predicts it."""
+    """Right-padded inputs [B, L] of a mini-batch; `predicts` [B, L]: the row before a response token predicts it."""
 
     input_ids: Tensor
     attention_mask: Tensor

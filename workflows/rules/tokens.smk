@@ -1,0 +1,53 @@
+"""The token study: runs that record tokens around optimiser steps, then tables, figures and verdicts.
+
+snakemake tokens        not part of the default target, which it would double in time
+"""
+
+
+localrules:
+    token_tables,
+
+
+TOKEN_CELLS = GRID.token_cells()
+TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
+TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS]
+TOKEN_TABLES = expand(f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes"])
+
+
+use rule train as record with:
+    input:
+        lambda wildcards: training_inputs(wildcards, TOKEN_CELLS),
+        method=lambda wildcards: sources(f"methods/catalogue/{cell_of(wildcards, TOKEN_CELLS).method}.py"),
+        code=sources("methods/*.py", "methods/backend/**/*.py"),
+    output:
+        ensure(f"{RESULTS}/tokens/{SPACE.wildcard_pattern}/tokens.parquet", non_empty=True),
+    log:
+        f"{RESULTS}/logs/record/{SPACE.wildcard_pattern}.log",
+    benchmark:
+        f"{RESULTS}/timings/record/{SPACE.wildcard_pattern}.tsv"
+    params:
+        cell=lambda wildcards: json.dumps(cell_of(wildcards, TOKEN_CELLS).dump(), sort_keys=True),
+
+
+rule token_tables:
+    input:
+        records=TOKEN_RECORDS,
+        code=sources("eval/*.py", "eval/tokens/*.py"),
+    output:
+        TOKEN_TABLES,
+        verdicts=f"{RESULTS}/verdicts/tokens.csv",
+    log:
+        f"{RESULTS}/logs/token_tables.log",
+    conda:
+        "../envs/tether.yaml"
+    params:
+        records=f"{RESULTS}/tokens",
+        tables=folder_of,
+    shell:
+        "python -m eval.tokens study {params.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
+
+
+rule tokens:
+    input:
+        TOKEN_TABLES,
+        rules.token_tables.output.verdicts,

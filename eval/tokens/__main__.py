@@ -17,7 +17,6 @@ from eval.files import InputError, write_csv
 from eval.tokens import causes, changes, records, study, summary, sweep, verdicts
 from eval.tokens import replay as replaying
 
-
 FILE = "tokens.parquet"
 
 

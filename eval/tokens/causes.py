@@ -17,7 +17,7 @@ from methods import token_schema as schema
 CAUSES = {
     "reversed": "the token itself moved against its advantage: other tokens' gradients outweigh its own",
     "curvature": "it moved with its advantage, and its own finite step alone raises the divergence",
-    "others": "it moved with its advantage, its own step lowers D, and the first-order effect of the whole step raises it",
+    "others": "it moved with its advantage, its own step lowers D, the whole step raises it to first order",
     "batch_curvature": "the first-order effect of the whole step lowers D, its curvature raises it",
 }
 

@@ -6,12 +6,17 @@ snakemake tokens        not part of the default target, which it would double in
 
 localrules:
     token_tables,
+    token_figure,
+    tokens,
 
 
 TOKEN_CELLS = GRID.token_cells()
 TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
 TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS]
 TOKEN_TABLES = expand(f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes"])
+
+# Figure: the table that it draws.
+TOKEN_FIGURES = {"unsafe_keep": "seeds", "changes": "changes", "k": "sweep", "parts": "summary"}
 
 
 use rule train as record with:
@@ -25,6 +30,9 @@ use rule train as record with:
         f"{RESULTS}/logs/record/{SPACE.wildcard_pattern}.log",
     benchmark:
         f"{RESULTS}/timings/record/{SPACE.wildcard_pattern}.tsv"
+    resources:
+        mem_mb=3000,
+        runtime=60,
     params:
         cell=lambda wildcards: json.dumps(cell_of(wildcards, TOKEN_CELLS).dump(), sort_keys=True),
 
@@ -41,13 +49,31 @@ rule token_tables:
     conda:
         "../envs/tether.yaml"
     params:
-        records=f"{RESULTS}/tokens",
+        # The folder, not 81 names: the shell has a limit.
+        records=lambda wildcards: f"{RESULTS}/tokens",
         tables=folder_of,
     shell:
         "python -m eval.tokens study {params.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
+
+
+rule token_figure:
+    input:
+        table=lambda wildcards: f"{RESULTS}/tables/tokens_{TOKEN_FIGURES[wildcards.name]}.csv",
+        code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/*.py"),
+    output:
+        report(f"{RESULTS}/figures/token_{{name}}.svg", caption="../report/token_{name}.rst", category="Token study"),
+    log:
+        f"{RESULTS}/logs/token_{{name}}.log",
+    wildcard_constraints:
+        name="|".join(TOKEN_FIGURES),
+    conda:
+        "../envs/tether.yaml"
+    shell:
+        "python -m eval.figures.token_{wildcards.name} --table {input.table:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule tokens:
     input:
         TOKEN_TABLES,
         rules.token_tables.output.verdicts,
+        expand(f"{RESULTS}/figures/token_{{name}}.svg", name=TOKEN_FIGURES),

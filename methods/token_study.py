@@ -120,13 +120,15 @@ def _sweep(
 
 
 def _after(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, moved_logits: Tensor) -> Columns:
-    mu, pi, moved = mu_logits.softmax(-1), pi_logits.softmax(-1), moved_logits.log_softmax(-1)
+    # As in `_before`, so that logits that did not move give exactly no change.
+    logp_mu, logp_pi, moved = (logits.log_softmax(-1) for logits in (mu_logits, pi_logits, moved_logits))
+    mu, pi = logp_mu.exp(), logp_pi.exp()
     cells = tokens.cells(moved)
     out: Columns = {}
     for name in schema.MEASURES:
         out |= _divergences(MEASURES[name], mu, moved.exp(), cells, "after")
     k = tokens.sampled.unsqueeze(-1)
-    move = moved - pi_logits.log_softmax(-1)
+    move = moved - logp_pi
     # Along c (e_k - pi) the log-prob of k moves at rate 1 - 2 pi_k + sum pi^2 > 0 (the others cannot raise it).
     rate = (1.0 - 2.0 * pi.gather(-1, k).squeeze(-1) + pi.square().sum(-1)).clamp(min=torch.finfo(pi.dtype).tiny)
     own = (move.gather(-1, k).squeeze(-1) - (pi * move).sum(-1)) / rate

@@ -46,14 +46,17 @@ class Record:
 
 
 def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
-    """One record. Raises InputError for a file that is no record, of another version, or without a wanted column."""
+    """One record; by default all columns but the supports, which `read_whole` reads.
+
+    Raises InputError for a file that is no record, of another version, or without a wanted column.
+    """
     source = require_file(path, "token record")
     try:
         schema = pq.read_schema(source)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{source}: not a Parquet file: {error}") from error
     identity = _identity(source, schema)
-    wanted = list(schema.names if columns is None else columns)
+    wanted = [name for name in schema.names if name not in token_schema.SUPPORT] if columns is None else list(columns)
     missing = [name for name in wanted if name not in schema.names]
     if missing:
         raise InputError(f"{source}: lacks column(s) {missing}; it has {schema.names}")

@@ -74,6 +74,7 @@ def columns(ks: Sequence[int]) -> dict[str, str]:
                 measured[divergence(measure, where, when)] = "float32"
         for rule in ("full", *TAIL_RULES):
             measured[direction(measure, rule)] = "float32"
+    measured |= {"certificate_low": "float32", "certificate_high": "float32"}
     measured |= {finite_step(size): "float32" for size in STEPS}
     for k in ks:
         measured[sweep(k)] = "float32"

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor
 
 from methods import token_schema as schema
+from methods.certificate import ROUNDINGS, direction_interval
 from methods.directions import TAIL_RULES, full_direction, reduced_direction
-from methods.measures import MEASURES, Measure, reduced_value
-from methods.signals import LOG_RATIO_LIMIT, Support
+from methods.finite_step import finite_change
+from methods.measures import FORWARD_KL, MEASURES, Measure, reduced_value
+from methods.signals import LOG_RATIO_LIMIT, Signals, Support
 from methods.support import Masses, masses, united
 
 # Rows times columns of one chunk of the work over a full vocabulary: 16 MB of float32.
@@ -45,6 +47,23 @@ class Tokens:
         support = Support(self.support_ids, self.support_logp, at_ids, self.support_valid)
         return masses(support, self.vocab_size)
 
+    def signals(self, logp_pi: Tensor, sum_pi_squared: Tensor) -> Signals:
+        """The tokens as one row [1, N] of what a method may look at."""
+        at_ids = logp_pi.gather(-1, self.support_ids.clamp(min=0))
+        at_k = logp_pi.gather(-1, self.sampled.unsqueeze(-1)).squeeze(-1)
+        support = Support(self.support_ids, self.support_logp, at_ids, self.support_valid)
+        mu_k = self.support_logp.gather(-1, self.slots().unsqueeze(-1)).squeeze(-1)
+        row = Support(*(getattr(support, name).unsqueeze(0) for name in ("ids", "logp_mu", "logp_pi", "valid")))
+        return Signals(
+            logp_pi=at_k.unsqueeze(0),
+            logp_mu=mu_k.unsqueeze(0),
+            advantages=self.advantages.unsqueeze(0),
+            response_mask=torch.ones_like(at_k, dtype=torch.bool).unsqueeze(0),
+            support=row,
+            sum_pi_squared=sum_pi_squared.unsqueeze(0),
+            vocab_size=self.vocab_size,
+        )
+
     def slots(self) -> Tensor:
         """[N] the valid slot that holds the sampled token."""
         holds = (self.support_ids == self.support_ids[..., -1:]) & self.support_valid
@@ -62,15 +81,11 @@ def after(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, moved_logits: Te
 
 
 def finite_step_change(mu: Tensor, pi: Tensor, sampled: Tensor, c: Tensor) -> Tensor:
-    """Exact change of KL(mu || softmax z) when z moves by c (e_k - pi): [N, V] twice, [N] twice, to [N] [N].
-
-    -c (mu_k - <mu, pi>) + log sum_i pi_i exp(c (1[i = k] - pi_i)); the steps are limited to +-20 like a log-ratio.
-    """
-    c = c.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).unsqueeze(-1)
-    k = sampled.unsqueeze(-1)
-    move = (-pi * c).scatter_add(-1, k, c)
-    linear = (mu * move).sum(-1)
-    return (pi * torch.expm1(move)).sum(-1).log1p() - linear
+    """Exact change of KL(mu || softmax z) when z moves by c (e_k - pi): [N, V] twice, [N] twice, to [N] [N]."""
+    place = sampled.unsqueeze(-1)
+    move = (-pi).scatter_add(-1, place, torch.ones_like(place, dtype=pi.dtype))
+    # A step beyond any log-ratio that carries information is no other step.
+    return finite_change(mu, pi, move, c.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT))
 
 
 def _before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[int]) -> Columns:
@@ -94,6 +109,8 @@ def _before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[i
         out[schema.direction(name, "full")] = full_direction(measure, mu, pi, k)
         for rule in TAIL_RULES:
             out[schema.direction(name, rule)] = reduced_direction(measure, cells, slots, rule, squared)
+    certified = direction_interval(tokens.signals(logp_pi, squared), FORWARD_KL, ROUNDINGS["float32"])
+    out |= {"certificate_low": certified.lower[0], "certificate_high": certified.upper[0]}
     ratio = (at_k - _recorded(tokens)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
     weight = ratio if tokens.ratio_cap is None else ratio.clamp(max=tokens.ratio_cap)
     for size in schema.STEPS:

@@ -24,7 +24,7 @@ STEP = 0.3
 
 def names(measure: str) -> tuple[str, ...]:
     """Criteria that exist for a measure, `ratio` left out: it is what the others are compared with."""
-    own = ("finite_step",) if measure == "forward_kl" else ()
+    own = FORWARD_KL_ONLY if measure == "forward_kl" else ()
     return (*PREDICTIVE, *own, "random")
 
 

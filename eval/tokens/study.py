@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.tokens.criteria import Flags, names, outward, ratio_outward
+from eval.tokens.criteria import Flags, certificate_decides, names, outward, ratio_outward
 from eval.tokens.rates import rates
 from eval.tokens.records import Record, read
 from methods import token_schema as schema
@@ -35,7 +35,7 @@ def base_columns(measure: str) -> list[str]:
 
 def needed() -> list[str]:
     """All columns that `rows` reads."""
-    columns = [*(schema.finite_step(size) for size in schema.STEPS)]
+    columns = ["certificate_low", "certificate_high", *(schema.finite_step(size) for size in schema.STEPS)]
     columns += ["step", "mini_batch", "position", "length", "age"]
     for measure in schema.MEASURES:
         columns += base_columns(measure)
@@ -66,8 +66,9 @@ def _row(
     verdict = outward(record, criterion, measure, _generator(record))
     counted = rates(outside, verdict, ratio_outward(record), change)
     identity = {name: record.identity[name] for name in IDENTITY}
+    decided = np.mean(certificate_decides(record)[outside]) if outside.any() else np.nan
     keys = {"measure": measure, "delta": delta, "truth": truth, "criterion": criterion, "subset": subset}
-    return identity | keys | {"active": int(flags.sum())} | counted.row()
+    return identity | keys | {"active": int(flags.sum()), "decided_share": float(decided)} | counted.row()
 
 
 def subsets(record: Record) -> Mapping[str, Flags]:

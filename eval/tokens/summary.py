@@ -13,7 +13,16 @@ from eval.tokens.significance import flip_test, relabel_test, seeds_needed, sign
 from eval.tokens.study import KEYS
 
 GROUP = tuple(name for name in KEYS if name != "seed")
-MEANS = ("unsafe_keep", "unsafe_keep_ratio", "gap", "unsafe_drop", "accuracy_gain", "disagreement_share", "base_rate")
+MEANS = (
+    "unsafe_keep",
+    "unsafe_keep_ratio",
+    "gap",
+    "unsafe_drop",
+    "accuracy_gain",
+    "disagreement_share",
+    "decided_share",
+    "base_rate",
+)
 # The paper's gap in unsafe-keep, 36.9 - 34.2 points (arXiv 2607.10848, 4.2) [S].
 PAPER_GAP = 0.027
 

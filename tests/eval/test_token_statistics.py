@@ -134,7 +134,9 @@ def study_rows(gap: float, seeds: int = 40, shuffle: bool = False) -> list[dict]
             "measure": "forward_kl",
             "delta": 0.15,
         }
-        rows.append(key | {"truth": "reduced", "criterion": "made", "subset": "all", "active": 800} | row)
+        rows.append(
+            key | {"truth": "reduced", "criterion": "made", "subset": "all", "active": 800, "decided_share": 0.9} | row
+        )
     return rows
 
 

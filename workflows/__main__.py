@@ -23,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     mismatch.add_argument("--kind", choices=("qwen3", "qwen3_moe"), default="qwen3", help="toy model to warm-start")
     mismatch.add_argument("--model", type=Path, help="a model of your own, with --data; else one is warm-started")
     mismatch.add_argument("--data", type=Path, help="parquet in verl's layout")
+    mismatch.add_argument("--reward", type=Path, help="Python file of its reward; the default is the toy world's")
     for name, default in (("prompts", 64), ("samples", 8), ("top-k", 20), ("seed", 0)):
         mismatch.add_argument(f"--{name}", type=int, default=default)
     for name, default in (("prompt-length", 8), ("response-length", 7)):

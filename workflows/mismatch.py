@@ -30,6 +30,9 @@ from methods.signals import Support
 from methods.support import masses, united
 
 SAMPLER = "bf16"
+# Cells of the profile over the probability of the sampled token, and its quantiles of the ratio.
+EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
+QUANTILES = (0.05, 0.5, 0.95)
 REWARD = Path(__file__).parent / "world" / "reward.py"
 
 
@@ -45,6 +48,7 @@ class Settings:
     seed: int = 0
     prompt_length: int = 8
     response_length: int = 7
+    reward: Path = REWARD
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Policy:
 
 
 def run(args: argparse.Namespace) -> int:
-    """The command: measure, write mismatch.csv and mismatch.txt, print the table."""
+    """The command: measure, write mismatch.csv, mismatch_profile.csv and mismatch.txt, print the table."""
     if (args.model is None) != (args.data is None):
         print("error: --model and --data go together: give both, or none to warm-start a toy model", file=sys.stderr)
         return 2
@@ -74,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
             model, data = (args.model, args.data) if args.model is not None else warm_start(Path(folder), args.kind)
-            rows = measure(Settings(model=model, data=data, **given))
+            rows, profile = measure(Settings(model=model, data=data, reward=args.reward or REWARD, **given))
     except CellError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -83,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
     )
     text = f"{title}\n\n{render(rows)}"
     write_csv(args.output / "mismatch.csv", list(rows[0]), rows)
+    write_csv(args.output / "mismatch_profile.csv", list(profile[0]), profile)
     write_text(args.output / "mismatch.txt", text)
     print(text)
     return 0
@@ -104,14 +109,32 @@ def warm_start(folder: Path, kind: str) -> tuple[Path, Path]:
     return folder / "model", folder / "world" / "test.parquet"
 
 
-def measure(settings: Settings) -> list[dict[str, Any]]:
-    """One row per pair of precisions, trainers outside, in the order of the recipe."""
+def measure(settings: Settings) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """One row per pair of precisions, trainers outside, in the order of the recipe; and its profile's rows."""
     tokens, trainers, rollouts = policies(settings)
-    return [
-        {"train": train, "rollout": rollout, **gap(trainers[train], rollouts[rollout], tokens, settings.top_k)}
-        for train in TRAIN_PRECISIONS
-        for rollout in ROLLOUT_PRECISIONS
-    ]
+    rows, profiles = [], []
+    for train in TRAIN_PRECISIONS:
+        for rollout in ROLLOUT_PRECISIONS:
+            pair, policy = {"train": train, "rollout": rollout}, (trainers[train], rollouts[rollout], tokens)
+            rows.append({**pair, **gap(*policy, settings.top_k)})
+            profiles += [{**pair, **row} for row in profile_of(*policy)]
+    return rows, profiles
+
+
+def profile_of(trainer: Policy, rollout: Policy, tokens: Tokens) -> Iterator[dict[str, Any]]:
+    """Ratio and |pi - mu| of the sampled tokens by their probability mu, a row per cell of EDGES that holds any.
+
+    The DPPO paper's Figure 2 (arXiv 2602.04879) [F]: rare tokens have extreme ratios and tiny shifts.
+    """
+    ids = tokens.responses[tokens.mask].unsqueeze(-1)
+    pi, mu = (policy.logp[tokens.mask].gather(-1, ids).squeeze(-1).double() for policy in (trainer, rollout))
+    ratio, shift, mass = (pi - mu).exp(), (pi.exp() - mu.exp()).abs(), mu.exp()
+    for low, high in zip(EDGES[:-1], EDGES[1:], strict=True):
+        inside = (mass > low) & (mass <= high)
+        if inside.any():
+            quantiles = {f"ratio_q{round(100 * q):02d}": float(ratio[inside].quantile(q)) for q in QUANTILES}
+            shifts = {"shift_mean": float(shift[inside].mean()), "shift_q95": float(shift[inside].quantile(0.95))}
+            yield {"mu_low": low, "mu_high": high, "tokens": int(inside.sum())} | quantiles | shifts
 
 
 def policies(settings: Settings) -> tuple[Tokens, dict[str, Policy], dict[str, Policy]]:
@@ -158,7 +181,7 @@ def worker(settings: Settings, train: str, rollout: str) -> Iterator[tuple[Any, 
                 "model": str(settings.model),
                 "train_files": [str(settings.data)],
                 "val_files": [str(settings.data)],
-                "reward_function": {"path": str(REWARD)},
+                "reward_function": {"path": str(settings.reward)},
                 "output": f"{folder}/run",
             }
         )

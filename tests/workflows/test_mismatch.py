@@ -123,7 +123,7 @@ def test_a_mixture_has_its_routing_compared(tiny_world: Any, tmp_path: Path) -> 
     warm_start.make_model(build.load(tiny_world.folder), size, seed=0).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_world.folder / "tokenizer").save_pretrained(tmp_path)
     settings = mismatch.Settings(tmp_path, tiny_world.test, 16, 8, 5, prompt_length=5, response_length=4)
-    rows = {(row["train"], row["rollout"]): row for row in mismatch.measure(settings)}
+    rows = {(row["train"], row["rollout"]): row for row in mismatch.measure(settings)[0]}
     for name in ("fp32", "bf16", "fp16"):
         assert rows[name, name]["routing_differences"] == 0
     assert 0 < rows["fp32", "fp8"]["routing_differences"] < 0.5

@@ -58,7 +58,10 @@ def labels():
 
 
 def training_inputs(wildcards, cells=CELLS):
-    cell = cell_of(wildcards, cells)
+    return training_inputs_of(cell_of(wildcards, cells))
+
+
+def training_inputs_of(cell):
     files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
     return [*files, *model_files(cell)]
 

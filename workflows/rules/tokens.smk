@@ -16,7 +16,24 @@ TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CEL
 TOKEN_TABLES = expand(f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes"])
 
 # Figure: the table that it draws.
-TOKEN_FIGURES = {"unsafe_keep": "seeds", "changes": "changes", "k": "sweep", "parts": "summary"}
+TOKEN_FIGURES = {
+    "unsafe_keep": "tokens_seeds",
+    "changes": "tokens_changes",
+    "k": "tokens_sweep",
+    "parts": "tokens_summary",
+    "mismatch": "mismatch_profile",
+}
+
+TOKEN_FIRST = next(iter(TOKEN_CELLS.values()), None)
+
+
+def mismatch_arguments(wildcards):
+    """Model, data and lengths of the token study's first panel, and as many responses as fit in memory."""
+    cell = TOKEN_FIRST
+    given = {"model": cell.model, "data": cell.val_files[0], "reward": cell.reward_function.path}
+    given |= {"prompt-length": cell.panel.prompt_length, "response-length": cell.panel.response_length}
+    given |= {"top-k": cell.panel.top_k, **config["mismatch"]}
+    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
 
 
 use rule train as record with:
@@ -56,9 +73,34 @@ rule token_tables:
         "python -m eval.tokens study {params.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
 
 
+rule mismatch:
+    input:
+        # Of the first panel: model and data are the same for all of a tier's token panels.
+        lambda wildcards: training_inputs_of(TOKEN_FIRST),
+        code=sources("workflows/mismatch.py", "methods/*.py", "methods/backend/**/*.py"),
+    output:
+        f"{RESULTS}/tables/mismatch.csv",
+        f"{RESULTS}/tables/mismatch_profile.csv",
+    log:
+        f"{RESULTS}/logs/mismatch.log",
+    benchmark:
+        f"{RESULTS}/timings/mismatch.tsv"
+    conda:
+        "../envs/tether.yaml"
+    threads: 1
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        folder=folder_of,
+        arguments=mismatch_arguments,
+    shell:
+        "python -m workflows mismatch --output {params.folder:q} {params.arguments:q} > {log:q} 2>&1"
+
+
 rule token_figure:
     input:
-        table=lambda wildcards: f"{RESULTS}/tables/tokens_{TOKEN_FIGURES[wildcards.name]}.csv",
+        table=lambda wildcards: f"{RESULTS}/tables/{TOKEN_FIGURES[wildcards.name]}.csv",
         code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/*.py"),
     output:
         report(f"{RESULTS}/figures/token_{{name}}.svg", caption="../report/token_{name}.rst", category="Token study"),

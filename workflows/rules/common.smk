@@ -18,6 +18,8 @@ except GridError as error:
     raise WorkflowError(str(error))
 
 CELLS = {GRID.path(*key): GRID.cell(*key) for key in GRID.keys()}
+TOKEN_CELLS = GRID.token_cells()
+TOKEN_FIRST = next(iter(TOKEN_CELLS.values()), None)
 RESULTS = GRID.results
 SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["panel", "method", "seed"]))
 ALL_CELLS = list(SPACE.instance_patterns)
@@ -35,6 +37,10 @@ wildcard_constraints:
 
 def cell_of(wildcards, cells=CELLS):
     return cells[GRID.path(wildcards.panel, wildcards.method, wildcards.seed)]
+
+
+# What a training is made of, but for the catalogue: a new method's file re-runs nothing.
+PROGRAM = ("methods/*.py", "methods/measures/*.py", "methods/backend/**/*.py")
 
 
 def sources(*patterns):
@@ -101,3 +107,12 @@ def include_path(wildcards):
 def folder_of(wildcards, output):
     """The folder that a program fills, from the first file it declares."""
     return os.path.dirname(output[0])
+
+
+def mismatch_arguments(wildcards):
+    """Model, data and lengths of the token study's first panel, and as many responses as fit in memory."""
+    cell = TOKEN_FIRST
+    given = {"model": cell.model, "data": cell.val_files[0], "reward": cell.reward_function.path}
+    given |= {"prompt-length": cell.panel.prompt_length, "response-length": cell.panel.response_length}
+    given |= {"top-k": cell.panel.top_k, **config["mismatch"]}
+    return [text for name, value in given.items() for text in (f"--{name}", str(value))]

@@ -10,7 +10,6 @@ localrules:
     tokens,
 
 
-TOKEN_CELLS = GRID.token_cells()
 TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
 TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS]
 TOKEN_TABLES = expand(f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes"])
@@ -24,23 +23,12 @@ TOKEN_FIGURES = {
     "mismatch": "mismatch_profile",
 }
 
-TOKEN_FIRST = next(iter(TOKEN_CELLS.values()), None)
-
-
-def mismatch_arguments(wildcards):
-    """Model, data and lengths of the token study's first panel, and as many responses as fit in memory."""
-    cell = TOKEN_FIRST
-    given = {"model": cell.model, "data": cell.val_files[0], "reward": cell.reward_function.path}
-    given |= {"prompt-length": cell.panel.prompt_length, "response-length": cell.panel.response_length}
-    given |= {"top-k": cell.panel.top_k, **config["mismatch"]}
-    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
-
 
 use rule train as record with:
     input:
         lambda wildcards: training_inputs(wildcards, TOKEN_CELLS),
         method=lambda wildcards: sources(f"methods/catalogue/{cell_of(wildcards, TOKEN_CELLS).method}.py"),
-        code=sources("methods/*.py", "methods/backend/**/*.py"),
+        code=sources(*PROGRAM),
     output:
         ensure(f"{RESULTS}/tokens/{SPACE.wildcard_pattern}/tokens.parquet", non_empty=True),
     log:
@@ -77,7 +65,7 @@ rule mismatch:
     input:
         # Of the first panel: model and data are the same for all of a tier's token panels.
         lambda wildcards: training_inputs_of(TOKEN_FIRST),
-        code=sources("workflows/mismatch.py", "methods/*.py", "methods/backend/**/*.py"),
+        code=sources("workflows/mismatch.py", *PROGRAM),
     output:
         f"{RESULTS}/tables/mismatch.csv",
         f"{RESULTS}/tables/mismatch_profile.csv",

@@ -172,7 +172,8 @@ def _recorded(tokens: Tokens) -> Tensor:
 def _in_chunks(work: Callable[..., Columns], tokens: Tokens, *logits: Tensor) -> Columns:
     rows = max(1, CHUNK_ELEMENTS // logits[0].shape[-1])
     parts = []
-    for start in range(0, len(tokens.sampled), rows):
+    # At least one chunk, so that no tokens give empty columns.
+    for start in range(0, max(len(tokens.sampled), 1), rows):
         chosen = slice(start, start + rows)
         part = Tokens(
             tokens.sampled[chosen],

@@ -129,3 +129,9 @@ def test_identical_policies_have_no_direction() -> None:
             assert column.abs().max() < 1e-6, name
     assert columns[schema.divergence("forward_kl", "full", "before")].max() < 1e-6
     assert FORWARD_KL.name == schema.SWEEP_MEASURE
+
+
+def test_no_tokens_give_empty_columns() -> None:
+    made, mu, pi = tokens(7, count=0)
+    columns = {**token_study.before(made, mu, pi, ks=(1, 3)), **token_study.after(made, mu, pi, pi)}
+    assert all(len(column) == 0 for column in columns.values()) and set(columns) <= set(schema.columns((1, 3)))

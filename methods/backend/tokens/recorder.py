@@ -45,7 +45,8 @@ class TokenRecorder:
         """Take the training's own step on mini-batch `index` of `count`, recording around a step if it is its turn."""
         step = self.step()
         due = step >= self.settings.first_step and ((step - 1) * count + index) % self.settings.every == 0
-        if not due:
+        # A mini-batch may be of groups that all agree: every advantage is 0, and there is no step to look at.
+        if not due or not part["advantages"].values().any():
             return take()
         look = _Look(self.worker, self.settings, part, self._whole(step, index, len(part)))
         if self.settings.update == "own":

@@ -112,7 +112,7 @@ def new_figure(rows: int, columns: int, size: tuple[float, float], footnote: str
     """A figure in our style with a line of small print below, and its axes as a [rows, columns] array."""
     plt.rcParams.update(matplotlib.rcParamsDefault)
     plt.rcParams.update(SETTINGS)
-    room = 0.22 / size[1]
+    room = (0.05 + 0.17 * (1 + footnote.count("\n"))) / size[1]
     layout = ConstrainedLayoutEngine(rect=(0.0, room, 1.0, 1.0 - room))
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout=layout)
     figure.text(0.004, 0.01, footnote, color=MUTED, fontsize=9, ha="left", va="bottom", parse_math=False)

@@ -17,7 +17,7 @@ from eval.figures.token_tables import number, rows, run
 TRAIN = "fp32"
 NOTE = (
     "One set of sampled tokens, the same weights on both sides, training in float32. Left: 5 %, 50 % and 95 % of the "
-    "ratio pi / mu in each cell of mu. Right: mean of |pi - mu|."
+    "ratio in each cell of mu."
 )
 
 
@@ -44,8 +44,8 @@ def draw(table: Path, output: Path) -> None:
     shift.set_yscale("log")
     ratio.set_ylabel("importance ratio pi / mu")
     shift.set_ylabel("mean of |pi - mu|")
-    ratio.set_title("Rare tokens have the extreme ratios", parse_math=False)
-    shift.set_title("Frequent tokens have the large shifts", parse_math=False)
+    ratio.set_title("Importance ratio", parse_math=False)
+    shift.set_title("Probability shift", parse_math=False)
     shift.legend(frameon=False, fontsize=9)
     save(figure, output, {"Title": "Mismatch of trainer and rollout by token probability", "Description": NOTE})
 

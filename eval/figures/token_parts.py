@@ -17,8 +17,8 @@ from eval.tokens.summary import PAPER_GAP
 
 CRITERION = "aggregated"
 NOTE = (
-    "Unsafe-keep, predicted (aggregated tail) minus ratio; forward KL, D > .15, unmasked probe. Bars: 95 % over seeds; "
-    "n: disagreement tokens a seed. Age and training step move together within a run."
+    "Unsafe-keep, predicted (aggregated tail) minus ratio; forward KL, D > .15, unmasked probe. Bars: 95 % over\n"
+    "seeds; n: disagreement tokens a seed. Age and training step move together within a run."
 )
 
 

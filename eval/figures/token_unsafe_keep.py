@@ -24,8 +24,8 @@ CRITERION = "aggregated"
 # Per-seed means of the paper [S]: predicted, ratio.
 PAPER = (0.342, 0.369)
 NOTE = (
-    "Share of kept tokens whose divergence rose in a real update, among those on which the criteria disagree "
-    "(forward KL, D > .15). Lines and dots: seeds. Paper's values [S]."
+    "Kept tokens whose divergence rose in a real update, among those on which the criteria disagree (D > .15).\n"
+    "Forward KL on the recorded top K. Lines and dots: seeds. Paper: its per-seed means [S]."
 )
 
 
@@ -48,7 +48,7 @@ def _pairs(axes: Any, own: Sequence[Row], title: str) -> None:
         axes.plot([0, 1], pair, color=PALETTE[0], alpha=0.35, linewidth=0.9, marker="o", markersize=2.5)
     axes.plot([0, 1], np.nanmean(pairs, axis=0), color=INK, linewidth=2.2, marker="o", label="mean over seeds")
     axes.plot([0, 1], PAPER[::-1], color=PALETTE[1], linewidth=2.2, linestyle="dashed", marker="s", label="paper [S]")
-    axes.set_xticks([0, 1], ["ratio (PPO, DPPO)", "predicted, aggregated tail"])
+    axes.set_xticks([0, 1], ["ratio", "predicted"])
     axes.set_xlim(-0.25, 1.25)
     axes.set_ylim(0, 1)
     axes.set_ylabel("unsafe-keep rate")

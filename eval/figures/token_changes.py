@@ -52,7 +52,7 @@ def _histograms(axes: Any, own: Sequence[Row]) -> None:
     axes.axvline(0, color=MUTED, linewidth=1)
     axes.set_xlabel("realised change of the reduced forward KL, nats")
     axes.set_ylabel("share of kept tokens")
-    axes.legend(frameon=False, fontsize=9)
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Batches for tests of the whole catalogue: every signal that a method may ask for, ragged rows, and ways to spoil them.
+"""Batches for tests of the whole catalogue: every signal a method may ask for, ragged rows, and ways to spoil them.
 
 Shapes: B sequences, T response tokens, V vocabulary.
 """

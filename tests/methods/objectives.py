@@ -326,9 +326,7 @@ ENTRIES = (
     Entry("tis", {"level": "geometric", "upper": 1.01}, lambda d: tis(d, "geometric", 1.01)),
     Entry("mis", {}, mis),
     Entry("mis", {"level": "sequence", "lower": 0.5}, lambda d: mis(d, "sequence", 0.5)),
-    Entry(
-        "mis", {"level": "geometric", "lower": 0.98, "upper": 1.02}, lambda d: mis(d, "geometric", 0.98, 1.02)
-    ),
+    Entry("mis", {"level": "geometric", "lower": 0.98, "upper": 1.02}, lambda d: mis(d, "geometric", 0.98, 1.02)),
     Entry("trm_mean", {}, trm_mean),
     Entry("trm_mean", {"delta": 0.1}, lambda d: trm_mean(d, 0.1)),
     Entry("trm_max", {}, trm_max),

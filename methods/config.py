@@ -51,10 +51,10 @@ def check_positive(name: str, value: Any) -> None:
         raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number > 0")
 
 
-def check_at_least(name: str, value: Any, least: float) -> None:
-    """A finite number >= least."""
-    if not (_is_number(value) and value >= least):
-        raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number >= {least}")
+def check_non_negative(name: str, value: Any) -> None:
+    """A finite number >= 0."""
+    if not (_is_number(value) and value >= 0):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number >= 0")
 
 
 def check_fraction(name: str, value: Any) -> None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from methods.clipping import BandConfig, anchor, anchored_coefficient
-from methods.config import MethodConfigError, check_at_least, check_choice, check_positive
+from methods.config import MethodConfigError, check_choice, check_non_negative, check_positive
 from methods.rows import geometric_ratio, sequence_ratio
 from methods.signals import Signals, log_ratio
 
@@ -40,7 +40,7 @@ def check_bounds(lower: float | None, upper: float) -> None:
     check_positive("upper", upper)
     if lower is None:
         return
-    check_at_least("lower", lower, 0)
+    check_non_negative("lower", lower)
     if lower >= upper:
         raise MethodConfigError(f"lower = {lower!r}: allowed is lower < upper = {upper!r}")
 

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from methods.clipping import ClipHigherConfig, clipped_coefficient
-from methods.config import MethodConfigError, check_at_least, check_choice
+from methods.config import MethodConfigError, check_choice, check_non_negative
 from methods.registry import register
 from methods.signals import Signals, probability
 
@@ -34,7 +34,7 @@ class Config(ClipHigherConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_at_least("alpha", self.alpha, 0)
+        check_non_negative("alpha", self.alpha)
         if self.alpha > 1:
             raise MethodConfigError(f"alpha = {self.alpha!r}: allowed is 0 <= alpha <= 1")
         check_choice("side", self.side, get_args(Side))

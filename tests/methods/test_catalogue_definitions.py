@@ -6,16 +6,11 @@ near and far off-policy, with both signs of A and A = 0. Not covered: kinks, and
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
 
-from methods import registry
 from methods.aggregation import aggregate, token_losses
-from methods.registry import Needs
-from methods.signals import Scope, sanitise
 from tests.methods.batches import Batch, coefficient, random_batch
 from tests.methods.objectives import ENTRIES, Data, Entry
 
@@ -67,13 +62,6 @@ def test_the_objectives_pass_gradcheck(entry: Entry) -> None:
     assert torch.autograd.gradcheck(objective, (batch.signals.logp_pi.requires_grad_(),), eps=1e-7, atol=1e-5)
 
 
-def test_every_method_without_a_mask_composition_has_an_objective() -> None:
-    """The masks that compose a measure and a direction have their definition test in test_definitions.py."""
-    composed = ("dppo_binary", "dppo_topk", "predictive_", "certified", "finite_step", "random")
-    mine = {name for name in registry.names() if not name.startswith(composed)} | {"predictive_drpo"}
-    assert {entry.method for entry in ENTRIES} == mine
-
-
 @pytest.mark.parametrize("method", ["gspo", "geo_mean"])
 def test_the_mean_over_tokens_makes_it_the_papers_loss(method: str) -> None:
     """seq-mean-token-mean supplies the 1/|y| of the geometric mean: the gradient is that of the mean over responses."""
@@ -96,18 +84,3 @@ def test_a_wrong_objective_is_noticed() -> None:
         batch = random_batch(0, per_response=True)
         with pytest.raises(AssertionError):
             torch.testing.assert_close(coefficient(method, batch.signals), derivative(by_label[other], batch), **EXACT)
-
-
-@pytest.mark.parametrize("name", registry.names())
-def test_a_missing_need_is_refused(name: str) -> None:
-    """A method that declares an anchor, or a whole mini-batch, names the field where it is not there."""
-    method = registry.get(name)
-    config = method.configure()
-    signals = sanitise(random_batch(0).signals)
-    if Needs.RECOMPUTED_ANCHOR in method.requires(config):
-        with pytest.raises(ValueError, match=r"signals[.]logp_old is missing"):
-            method.coefficient(replace(signals, logp_old=None), config)
-    if Needs.MINI_BATCH in method.requires(config):
-        for scope in (Scope.MICRO_BATCH, Scope.ROW):
-            with pytest.raises(ValueError, match=rf"signals[.]scope = {scope.value}.*mini-batch"):
-                method.coefficient(replace(signals, scope=scope), config)

@@ -28,6 +28,7 @@ from methods.config import MethodConfigError
 from methods.registry import Needs, UnknownMethodError
 from methods.signals import Support
 from methods.support import united
+from tests.backend.verl_config import actor_config
 
 def requirement(name: str) -> Needs:
     """What the method needs with the paper's defaults."""
@@ -37,18 +38,6 @@ def requirement(name: str) -> Needs:
 
 SAMPLED_ONLY = [name for name in registry.names() if Needs.TOP_K not in requirement(name)]
 TOP_K = [name for name in registry.names() if Needs.TOP_K in requirement(name)]
-
-
-def actor_config(policy_loss: Any, mode: str = "token-mean") -> FSDPActorConfig:
-    return FSDPActorConfig(
-        strategy="fsdp2",
-        rollout_n=1,
-        ppo_mini_batch_size=2,
-        ppo_micro_batch_size_per_gpu=2,
-        loss_agg_mode=mode,
-        entropy_coeff=0.0,
-        policy_loss=policy_loss,
-    )
 
 
 def micro_batch(dp_size: int = 1) -> tuple[TensorDict, torch.Tensor]:

@@ -31,6 +31,7 @@ from methods.support import united
 from tests.backend.verl_config import actor_config
 
 
+
 def requirement(name: str) -> Needs:
     """What the method needs with the paper's defaults."""
     method = registry.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,6 @@ class EngineBatch:
     worker: TetherWorker
     columns: dict[str, Tensor]
     lengths: Tensor
-
-    @property
-    def engine(self) -> Any:
-        return self.worker.actor.engine
 
     def loss(self, method: str, mode: str = "token-mean", **options: Any) -> SupportLoss:
         """What the worker would install for this method."""
@@ -80,22 +77,37 @@ class EngineBatch:
             max_token_len_per_gpu=100,
             micro_batch_size_per_gpu=micro_batch or 0,
         )
-        engine = self.engine
+        return self._backward(lambda: self._engine_loss(data, self.loss(method, mode, **options)))
+
+    def differentiate(self, loss: Callable[[Tensor], Tensor]) -> tuple[float, Tensor]:
+        """As `gradient`, of a plain function of the log-probs of the sampled tokens [32, T]; without verl's loss."""
+
+        def run() -> float:
+            value = loss(self._log_probs())
+            value.backward()
+            return value.item()
+
+        return self._backward(run)
+
+    def _engine_loss(self, data: TensorDict, loss: SupportLoss) -> float:
+        return sum(self.worker.actor.engine.forward_backward_batch(data, loss)["loss"])
+
+    def _backward(self, run: Callable[[], float]) -> tuple[float, Tensor]:
+        engine = self.worker.actor.engine
         with engine.train_mode():
             engine.optimizer_zero_grad()
-            output = engine.forward_backward_batch(data, self.loss(method, mode, **options))
+            value = run()
             parts = [p.grad for p in engine.module.parameters()]
             gradient = torch.cat([getattr(g, "full_tensor", lambda g=g: g)().flatten().clone() for g in parts])
             engine.optimizer_zero_grad()
-        return sum(output["loss"]), gradient
+        return value, gradient
 
-    def log_probs(self) -> Tensor:
-        """Log-probs of the sampled tokens under the present weights, [32, T], with gradient; plain torch."""
+    def _log_probs(self) -> Tensor:
         tokens = self.columns["input_ids"].to_padded_tensor(0)
-        logits = self.engine.module(input_ids=tokens, use_cache=False).logits.float()
+        logits = self.worker.actor.engine.module(input_ids=tokens, use_cache=False).logits.float()
         logp = torch.log_softmax(logits[:, :-1], -1).gather(-1, tokens[:, 1:].unsqueeze(-1)).squeeze(-1)
-        prompt = tokens.shape[1] - int(self.lengths.max())
-        return logp[:, prompt - 1 :]
+        # All prompts are equally long, so every response starts in the same column.
+        return logp[:, tokens.shape[1] - int(self.lengths.max()) - 1 :]
 
 
 def _rows(column: Tensor, rows: list[int]) -> Tensor:

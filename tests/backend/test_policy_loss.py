@@ -31,7 +31,6 @@ from methods.support import united
 from tests.backend.verl_config import actor_config
 
 
-
 def requirement(name: str) -> Needs:
     """What the method needs with the paper's defaults."""
     method = registry.get(name)

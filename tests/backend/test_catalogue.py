@@ -61,13 +61,13 @@ def difference(a: Tensor, b: Tensor) -> float:
 
 
 def test_no_two_methods_are_one(gradients: dict[str, Tensor]) -> None:
-    """On one stale batch all pairs differ, except those that tests/methods/equalities.py states."""
+    """On one off-policy batch all pairs differ, except those that tests/methods/equalities.py states."""
     same = {
         frozenset(pair)
         for pair in itertools.combinations(gradients, 2)
         if difference(gradients[pair[0]], gradients[pair[1]]) < 1e-6
     }
-    assert same == equal_by_default()
+    assert sorted(map(sorted, same)) == sorted(map(sorted, equal_by_default()))
     assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients.values())
 
 
@@ -81,7 +81,7 @@ def test_stated_equalities_hold_through_verl(pair: Any, engine_batch: Any) -> No
 def test_no_row_depends_on_the_others_of_its_micro_batch(
     name: str, engine_batch: Any, gradients: dict[str, Tensor]
 ) -> None:
-    """field case 26: pieces of 8 and verl's uneven ones by token count, accumulated, are the whole."""
-    for micro_batch in (8, None):
+    """field case 26: pieces of 16 and verl's uneven ones by token count, accumulated, are the whole."""
+    for micro_batch in (16, None):
         pieces = engine_batch.gradient(name, micro_batch=micro_batch)[1]
         assert difference(pieces, gradients[name]) < 1e-4, micro_batch

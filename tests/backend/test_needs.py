@@ -6,6 +6,7 @@ A probe method that needs everything records the signals of whole trainings. Not
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,6 +135,11 @@ def test_without_updates_the_anchor_never_leaves_the_policy(probe: Probe) -> Non
         assert each.logp_old is not None
         assert torch.equal(each.logp_old, each.logp_pi)
         assert (each.ratio() - 1).abs().max() < 1e-5
+    lines = (probe.folder / "still" / "metrics.jsonl").read_text().splitlines()[1:]
+    for data in (json.loads(line)["data"] for line in lines):
+        assert data["mask/fraction"] == 0 and abs(data["ratio/max"] - 1) < 1e-3 and abs(data["ratio/min"] - 1) < 1e-3
+        assert data["gap/sampled_max"] < 1e-3  # beside the mask's share in every row
+    assert len(lines) == STEPS
     # Smaller pieces take other kernels: then to rounding.
     for each in probe.train("still in pieces", overrides=overrides, rollout_precision="fp32", micro_batch=2):
         assert each.logp_old is not None
@@ -176,7 +182,7 @@ def test_random_numbers_belong_to_seed_step_response_and_token(
     for place, row in enumerate(ours):
         assert torch.equal(row, expected[place // 32][place % 32, : len(row)])
     drawn = torch.cat(ours)
-    assert 0 <= drawn.min() and drawn.max() < 1 and len(drawn.unique()) > 0.99 * len(drawn)
+    assert drawn.min() >= 0 and drawn.max() < 1 and len(drawn.unique()) > 0.99 * len(drawn)
     pieces = numbers(probe.train("pieces", micro_batch=2))
     # The tokens differ from the second step on: sums in another order move the weights by rounding.
     assert all(torch.equal(a, b) for a, b in zip(ours[:32], pieces[:32], strict=True))

@@ -14,7 +14,7 @@ from methods.backend.recipe import Cell, CellError
 
 
 def check(cell: Cell) -> None:
-    """The model meets the method's needs, the engine can serve the model, K fits the vocabulary, data and reward are sound.
+    """The engine can serve the model, K fits method and vocabulary, data and reward are sound.
 
     Raises CellError naming field, value and what is allowed.
     """

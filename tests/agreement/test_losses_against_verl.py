@@ -132,7 +132,7 @@ def test_gradients_are_verls(pair: Pair) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_aggregation_is_verls_on_clean_input(mode: str) -> None:
-    """Value, with and without global counts; and where an entry under the mask is NaN, verl's sequence modes are NaN."""
+    """With and without global counts; and with NaN under the mask, where verl's sequence modes are NaN."""
     random = torch.Generator().manual_seed(0)
     losses, mask = torch.randn(5, 7, generator=random), torch.rand(5, 7, generator=random) < 0.6
     mask[:, 0] = True
@@ -189,7 +189,7 @@ def test_verls_log_ratio_limits_cut_the_gradient() -> None:
 
 
 def test_the_second_logarithm_of_dppo_kl() -> None:
-    """mu = 1 - 1e-4, pi = 1 - 1e-12: the true KL is 1.74e-3 nats, verl's 1e-8 leaves 8.2e-4 of it and keeps the token."""
+    """mu = 1 - 1e-4, pi = 1 - 1e-12: of 1.74e-3 nats verl's 1e-8 leaves 8.2e-4, so that it keeps the token."""
     token = Batch.tokens((-1e-12, math.log1p(-1e-4), 1.0))
     assert theirs("dppo_kl", token, clip_ratio_low=1.2e-3, clip_ratio_high=1.2e-3).item() != 0
     assert ours("dppo_binary_kl", token, delta=1.2e-3).item() == 0

@@ -36,7 +36,7 @@ def weights(mode: str, mask: Tensor) -> Tensor:
 
 
 def masks(batch: Any) -> dict[str, Tensor]:
-    """whole; every third response and the first eight empty; holes inside responses, one of them left with a single token."""
+    """whole; every third response and the first eight empty; holes, with a single token left in the first response."""
     whole = torch.arange(int(batch.lengths.max())) < batch.lengths.unsqueeze(1)
     empty, holes = whole.clone(), whole.clone()
     empty[::3] = False
@@ -69,7 +69,7 @@ def reference(engine_batch: Any) -> dict[tuple[str, str], tuple[float, Tensor]]:
 def test_value_and_gradient_are_the_definitions(
     mode: str, micro_batch: int | None, engine_batch: Any, reference: dict[tuple[str, str], tuple[float, Tensor]]
 ) -> None:
-    """field cases 3, 4, 42, 43, 45, 46: the same for every split, with empty responses and whole empty micro-batches."""
+    """field cases 3, 4, 42, 43, 45, 46: the same for every split, whatever is empty."""
     for name, mask in masks(engine_batch).items():
         loss, gradient = engine_batch.gradient("pg_is", mode, micro_batch, mask=mask)
         value, expected = reference[name, mode]
@@ -88,7 +88,7 @@ def test_an_empty_mini_batch_moves_nothing(mode: str, engine_batch: Any) -> None
 
 @pytest.mark.parametrize("mode", ["seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean", "token-mean"])
 def test_an_empty_response_is_not_there(mode: str, engine_batch: Any) -> None:
-    """field cases 42 and 45: masked responses leave value and gradient of the others as if they had never been sampled."""
+    """field cases 42 and 45: the others' loss is as if it had never been sampled."""
     mask = masks(engine_batch)["empty rows"]
     kept = mask.any(-1).nonzero().squeeze(-1).tolist()
     loss, gradient = engine_batch.gradient("ppo_clip_higher", mode, mask=mask)

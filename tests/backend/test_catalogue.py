@@ -31,7 +31,7 @@ def needs(name: str) -> Needs:
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_trains(name: str, tiny_world: Any, tmp_path: Path) -> None:
-    """Three steps of two mini-batches on a lagged rollout: the optimiser steps, weights move, all metrics are finite."""
+    """Three steps of two mini-batches on a lagged rollout: weights move, all metrics are finite."""
     launch.train(
         tiny_world.cell(tmp_path / "run", method=name, top_k=VOCABULARY, lag=1, mini_batches=MINI_BATCHES, steps=STEPS)
     )

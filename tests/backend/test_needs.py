@@ -14,16 +14,20 @@ from typing import Any
 
 import pytest
 import torch
+import transfer_queue
+from tensordict import TensorDict
 from transformers import AutoModelForCausalLM
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import PolicyLossConfig
 
 from methods import registry
 from methods.backend import launch, needs, policy_loss
+from methods.backend.batch_rollout import jagged
+from methods.backend.local_queue import LocalQueue
 from methods.backend.policy_loss import TetherPolicyLossConfig
 from methods.backend.preflight import check
 from methods.backend.recipe import CellError
-from methods.backend.trainer import rank_order
+from methods.backend.trainer import TetherTrainer
 from methods.config import MethodConfig
 from methods.registry import Needs
 from methods.signals import Scope, Signals
@@ -128,7 +132,7 @@ def test_the_anchor_is_the_policy_before_the_rollouts_first_update(
 
 
 def test_without_updates_the_anchor_never_leaves_the_policy(probe: Probe) -> None:
-    """field case 12: at learning rate 0 the ratio to the anchor is 1 at every token; gap to mu with a float32 rollout."""
+    """field case 12: at learning rate 0 every ratio is 1, to the anchor exactly and to a float32 rollout nearly."""
     overrides = ["actor_rollout_ref.actor.optim.lr=0.0"]
     signals = probe.train("still", overrides=overrides, rollout_precision="fp32")
     for each in signals:
@@ -191,12 +195,25 @@ def test_random_numbers_belong_to_seed_step_response_and_token(
     assert not torch.equal(needs.uniforms(1, 1, 32, 4), expected[0])
 
 
-def test_random_numbers_follow_a_response_to_its_rank() -> None:
-    """Two ranks get each response's own row: the column is written before the batch is split."""
-    order = rank_order(32, ROWS, 2)
-    numbers = needs.uniforms(0, 1, 32, 4)
-    assert sorted(order) == list(range(32)) and order != list(range(32))
-    assert torch.equal(numbers[order][[order.index(i) for i in range(32)]], numbers)
+def test_random_numbers_follow_a_response_to_its_rank(
+    probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two ranks: the trainer reorders the batch, and each response keeps the numbers of its submitted place."""
+    config = launch.compose(probe.world.cell(tmp_path / "run", method=NAME, top_k=VOCABULARY, runner="ray", ranks=2))
+    trainer = object.__new__(TetherTrainer)
+    trainer.config, trainer.global_steps, trainer.use_critic = config, 7, False
+    queue = LocalQueue()
+    for function in ("kv_batch_put", "kv_batch_get"):
+        monkeypatch.setattr(transfer_queue, function, getattr(queue, function))
+    keys, lengths = [f"response {i}" for i in range(32)], torch.tensor([1, 2, 3, 4] * 8)
+    mask = TensorDict({"response_mask": jagged(torch.ones(32, 4), lengths)}, batch_size=[32])
+    batch = queue.kv_batch_put(keys, "train", mask, [{"seq_len": 9}] * 32)
+    batch = trainer._balance_batch(batch, {})
+    assert sorted(batch.keys) == sorted(keys) and list(batch.keys) != keys
+    column = queue.kv_batch_get(list(batch.keys), "train", [needs.UNIFORMS])[needs.UNIFORMS].unbind()
+    for key, row in zip(batch.keys, column, strict=True):
+        place = keys.index(key)
+        assert torch.equal(row, needs.uniforms(0, 7, 32, 4)[place, : lengths[place]])
 
 
 def test_scope_is_the_mini_batch_where_a_call_holds_all_of_it(whole: tuple[list[Signals], list[Any]]) -> None:

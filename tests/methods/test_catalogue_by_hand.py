@@ -178,6 +178,21 @@ def test_equality_with_a_threshold() -> None:
     assert coefficient("relaxed_clip", rare, {"alpha": alpha * (1 + 1e-12)}).item() == pytest.approx(5.0)
 
 
+@pytest.mark.parametrize("method", ["mis", "icepop"])
+def test_a_filter_keeps_at_its_bounds(method: str) -> None:
+    """rho = 1.5, exactly at the upper and at the lower bound, and just outside either."""
+    token = row((0.165, 0.1, 1, 0.15))
+    assert token.logp_old is not None
+    rho = (token.logp_old - token.logp_mu).exp().item()
+    for bounds, want in (
+        ({"lower": 0.1, "upper": rho}, 1.65),
+        ({"lower": 0.1, "upper": just_below(rho)}, 0.0),
+        ({"lower": rho, "upper": 2.0}, 1.65),
+        ({"lower": rho * (1 + 1e-12), "upper": 2.0}, 0.0),
+    ):
+        assert coefficient(method, token, bounds).item() == pytest.approx(want), bounds
+
+
 def test_weights_of_cppo_fall_over_the_valid_tokens() -> None:
     """1 at the first, w_min at the last; gaps do not count; a response of one token has weight 1."""
     mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 0]]).bool()

@@ -11,7 +11,7 @@ import pytest
 
 from methods import registry
 from methods.config import MethodConfigError
-from tests.methods.objectives import ENTRIES
+from tests.methods.entries import ENTRIES
 from tests.methods.reference import LINES
 
 DEFAULTS: dict[str, dict[str, Any]] = {

@@ -2,41 +2,223 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
-PANEL = {"lr": 1e-3, "prompts": 8, "group": 4, "mini_batches": 2, "lag": 2, "top_k": 5}
+SAVE_EVERY = 2
+PANEL = {
+    "lr": 1e-3,
+    "prompts": 8,
+    "group": 4,
+    "mini_batches": 2,
+    "lag": 2,
+    "top_k": 5,
+    "reference_kl": 0.01,
+    "save_every": SAVE_EVERY,
+    "export_every": 2 * SAVE_EVERY,
+    "validate_every": 5,
+    "prompt_length": 5,
+    "response_length": 4,
+}
+RUNNERS: dict[str, dict[str, Any]] = {
+    "inprocess": {"runner": "inprocess"},
+    "ray": {"runner": "ray"},
+    "server": {"runner": "ray", "server": True},
+}
+LAUNCHER = "launcher"
+VICTIMS = {
+    "inprocess": (LAUNCHER,),
+    "ray": (LAUNCHER, "raylet", "gcs_server", "ray::WorkerDict", "ray::TaskRunner", "ray::TransferQueueController"),
+    "server": (LAUNCHER, "ray::HFServer", "ray::AgentLoopWorker", "ray::WorkerDict"),
+}
+# A launcher whose Ray has lost a process ends within this; without the watch some losses hang for good.
+BOUND_SECONDS = 90.0
+MARK = "TETHER_SOAK"
 
 
-def soak(kills: int, seed: int) -> int:
-    """Print each kill; 0 when the killed run's metrics and weights equal the other's to the last byte."""
+@dataclass(frozen=True)
+class Kill:
+    """SIGKILL to `victim`, `delay` seconds after the moment.
+
+    `start-up`: of the process. `step`: `rows` new rows in the log. `save`: a new checkpoint's folder, which is written
+    within a few hundredths of a second. `end`: the last row, with export and publication still to come.
+    """
+
+    moment: str
+    victim: str
+    rows: int
+    delay: float
+
+
+def plan(kills: int, seed: int, runner: str) -> list[Kill]:
+    """A quarter of the kills falls into start-ups, a third into saves, the rest among steps, and the last at the end."""
     random = np.random.default_rng(seed)
+    longest = {"start-up": 10.0 if runner == "inprocess" else 30.0, "step": 0.5, "save": 0.05, "end": 0.1}
+    out = []
+    for i in range(kills):
+        moment = "end" if i == kills - 1 else str(random.choice(["start-up", "step", "save"], p=[0.25, 0.42, 0.33]))
+        # Before the launcher has started Ray there is nobody else to kill.
+        victim = LAUNCHER if moment == "start-up" else VICTIMS[runner][i % len(VICTIMS[runner])]
+        out.append(Kill(moment, victim, int(random.integers(1, 4)), float(random.uniform(0.0, longest[moment]))))
+    return out
+
+
+class Training:
+    """One cell, trained by as many processes as it takes."""
+
+    def __init__(self, root: Path, name: str, steps: int, runner: str) -> None:
+        self.root, self.output, self.steps = root, root / name, steps
+        self.work = root / f"{name}.work"
+        self.mark = uuid.uuid4().hex
+        self.log = root / f"{name}.log"
+        self._command = [sys.executable, "-m", "methods.backend.launch", "--json"]
+        self._command.append(json.dumps(_cell(root, self.output, {**PANEL, **RUNNERS[runner], "steps": steps})))
+
+    def run(self, kill: Kill | None = None) -> bool:
+        """Whether `kill` hit the training before it ended by itself. Raises RuntimeError where it fails unasked."""
+        with self.log.open("w") as log:
+            environment = {**os.environ, MARK: self.mark}
+            process = subprocess.Popen(self._command, stdout=log, stderr=log, start_new_session=True, env=environment)
+        if kill is not None and self._await(process, kill) and self._hit(process, kill):
+            return True
+        if process.wait():
+            raise RuntimeError(f"the training failed:\n{self.log.read_text()[-2000:]}")
+        return False
+
+    def _await(self, process: subprocess.Popen[bytes], kill: Kill) -> bool:
+        """Whether the moment came before the end."""
+        rows, saves = self.rows(), self._unsealed()
+        reached: dict[str, Callable[[], bool]] = {
+            "start-up": lambda: True,
+            "step": lambda: self.rows() >= rows + kill.rows,
+            "save": lambda: bool(self._unsealed() - saves),
+            "end": lambda: self.rows() > self.steps,
+        }
+        while process.poll() is None and not reached[kill.moment]():
+            time.sleep(0.001)
+        time.sleep(kill.delay)
+        return process.poll() is None
+
+    def _hit(self, process: subprocess.Popen[bytes], kill: Kill) -> bool:
+        if kill.victim == LAUNCHER:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return True
+        hit = [each for each in self.running() if _title(each).startswith(kill.victim)]
+        for each in hit:
+            each.kill()
+        if not hit:
+            return False
+        try:
+            process.wait(BOUND_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{BOUND_SECONDS:.0f} s after {kill.victim} was killed the launcher still runs") from None
+        left = [_title(each) for each in self.running()]
+        if left:
+            raise RuntimeError(f"after {kill.victim} was killed the launcher has left {', '.join(left)} running")
+        return process.returncode != 0
+
+    def running(self) -> list[psutil.Process]:
+        """Living processes of this training, whoever is their parent."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(MARK) == self.mark and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def rows(self) -> int:
+        """Rows of the log, step 0 included; a resumed run drops those past its restart point."""
+        log = self.work / "metrics.jsonl"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def saving(self) -> bool:
+        """Whether a restart point is there that is not complete."""
+        return bool(self._unsealed())
+
+    def resumed(self) -> int | None:
+        """The step that the latest process went on from; None where it did not come so far."""
+        text = self.log.read_text()
+        found = re.search(r"goes on after step (\d+)", text)
+        return int(found[1]) if found else 0 if "ray init" in text or "Training Progress" in text else None
+
+    def contents(self) -> dict[str, bytes]:
+        """Everything published but the timings."""
+        return {
+            str(path.relative_to(self.output)): path.read_bytes()
+            for path in sorted(self.output.rglob("*"))
+            if path.is_file() and path.name != "timing.jsonl"
+        }
+
+    def _unsealed(self) -> set[str]:
+        folders = (self.work / "verl").glob("global_step_*")
+        return {folder.name for folder in folders if not (folder / "tether_seal.json").exists()}
+
+
+def soak(kills: int, seed: int, runner: str = "inprocess") -> int:
+    """Print each kill; 0 when all were survived, none cost more than `save_every` steps, and the end is the same."""
+    # Long enough that the kills, each worth a step or two of progress, end before the training does.
+    steps = 5 * kills
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         _prepare(root)
-        # Long enough that the kills, each worth a step or two of progress, end before the training does.
-        steps = 5 * kills
-        _run(root, "whole", steps)
-        done, finished = 0, False
-        while not finished:
-            moment = _moment(random) if done < kills else None
-            finished = _run(root, "killed", steps, moment)
-            if not finished:
-                done += 1
-                print(f"[soak] kill {done}/{kills} at step {_rows(root, 'killed')}", flush=True)
-        equal = _contents(root / "killed") == _contents(root / "whole")
-    print(f"[soak] {done} kills, {steps} steps: {'equal to the uninterrupted run' if equal else 'DIFFERENT'}")
-    return 0 if equal else 1
+        whole, killed = (Training(root, name, steps, runner) for name in ("whole", "killed"))
+        whole.run()
+        print("[soak]  kill  moment    victim                        at step  saving  goes on after  lost", flush=True)
+        done, worst, waiting = 0, 0, list(plan(kills, seed, runner))
+        line, step = "", 0
+        while True:
+            kill = waiting.pop(0) if waiting else None
+            hit = killed.run(kill)
+            after = killed.resumed()
+            if line and after is not None:
+                worst = max(worst, step - after)
+            if line:
+                print(line + ("   killed before" if after is None else f"{after:>16}{step - after:>6}"), flush=True)
+            if not hit or killed.output.exists():
+                break
+            assert kill is not None
+            done, step = done + 1, max(0, killed.rows() - 1)
+            saving = "yes" if killed.saving() else "no"
+            line = f"[soak]{done:>6}  {kill.moment:<8}  {kill.victim:<28}{step:>9}{saving:>8}"
+        equal = killed.contents() == whole.contents()
+        left = _left(killed) + _left(whole)
+    print(
+        f"[soak] {runner}: {done} of {kills} kills, {steps} steps, at most {worst} lost (restart points every "
+        f"{SAVE_EVERY}), {len(left)} processes left: {'equal to the uninterrupted run' if equal else 'DIFFERENT'}"
+    )
+    return 0 if equal and worst <= SAVE_EVERY and not left else 1
+
+
+def _left(training: Training, patience: float = 60.0) -> list[psutil.Process]:
+    deadline = time.monotonic() + patience
+    while (left := training.running()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left
+
+
+def _title(process: psutil.Process) -> str:
+    try:
+        command = " ".join(process.cmdline())
+        return command if command.startswith("ray::") else process.name()
+    except psutil.Error:
+        return ""
 
 
 def _prepare(root: Path) -> None:
@@ -49,59 +231,15 @@ def _prepare(root: Path) -> None:
     warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
 
 
-def _cell(root: Path, name: str, steps: int) -> dict[str, Any]:
-    sizes = {"steps": steps, "save_every": 1, "validate_every": 5, "prompt_length": 5, "response_length": 4}
+def _cell(root: Path, output: Path, panel: dict[str, Any]) -> dict[str, Any]:
     return {
         "label": "soak",
         "method": "dppo_topk_kl",
         "seed": 0,
-        "panel": {**PANEL, **sizes},
+        "panel": panel,
         "model": str(root / "model"),
         "train_files": [str(root / "world" / "train.parquet")],
         "val_files": [str(root / "world" / "test.parquet")],
         "reward_function": {"path": str(Path(__file__).parent / "world" / "reward.py")},
-        "output": str(root / name),
-    }
-
-
-def _moment(random: np.random.Generator) -> tuple[int, float]:
-    """(new rows to wait for, seconds after that): one kill in four falls into the start-up, the others among steps."""
-    if random.random() < 0.25:
-        return 0, float(random.uniform(0.0, 10.0))
-    return int(random.integers(1, 4)), float(random.uniform(0.0, 0.5))
-
-
-def _run(root: Path, name: str, steps: int, moment: tuple[int, float] | None = None) -> bool:
-    """Whether the training ended by itself; at `moment` its process group is killed."""
-    command = [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(_cell(root, name, steps))]
-    with (root / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        if moment is not None:
-            rows, delay = moment
-            target = _rows(root, name) + rows
-            while process.poll() is None and rows and _rows(root, name) < target:
-                time.sleep(0.002)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(delay)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return False
-        process.wait()
-    if process.returncode:
-        raise RuntimeError(f"the training failed:\n{(root / f'{name}.log').read_text()[-2000:]}")
-    return True
-
-
-def _rows(root: Path, name: str) -> int:
-    """Rows of the running training's log; a resumed run drops those past its restart point."""
-    log = root / f"{name}.work" / "metrics.jsonl"
-    return len(log.read_text().splitlines()) if log.exists() else 0
-
-
-def _contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "timing.jsonl"
+        "output": str(output),
     }

@@ -148,6 +148,7 @@ def test_a_reference_model_on_the_cpu(train: str, rollout: str, tiny_world: Any,
 def test_a_stronger_pull_to_the_reference_keeps_the_policy_closer(tiny_world: Any, tmp_path: Path) -> None:
     """property: the term is in the loss and not only in the metrics."""
     far, near = (
-        trained(tiny_world, tmp_path / str(pull), reference_kl=pull, steps=3)[-1]["kl/reference"] for pull in (1e-6, 100.0)
+        trained(tiny_world, tmp_path / str(pull), reference_kl=pull, steps=3)[-1]["kl/reference"]
+        for pull in (1e-6, 100.0)
     )
     assert near < far / 2

@@ -94,9 +94,10 @@ def train(cell: Cell) -> None:
         resumed = restart.prepare(cell.work_dir / "verl")
         if resumed:
             print(f"[train] goes on after step {resumed}", flush=True)
-        with trackers.writing_to(cell.work_dir / "trackers"):
-            report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
-        run_folder.publish(cell, report)
+        with run_folder.full_disk_told(cell):
+            with trackers.writing_to(cell.work_dir / "trackers"):
+                report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+            run_folder.publish(cell, report)
 
 
 def _remove_orphans() -> None:
@@ -189,7 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (CellError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except RayLostError as error:
+    except (RayLostError, run_folder.DiskFullError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     return 0

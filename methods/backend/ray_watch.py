@@ -6,8 +6,9 @@ Ray 2.60 and verl 0.9.1 answer the death of a raylet, a worker or a rollout serv
 
 from __future__ import annotations
 
-import _thread
 import contextlib
+import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ class Watch:
         self.lost: list[str] = []
         self.gave_up = False
         self._tree, self._interrupt = tree, interrupt
-        self._titles: dict[psutil.Process, tuple[str, str]] = {}
+        self._titles: dict[psutil.Process, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -51,15 +52,10 @@ class Watch:
         self.seen |= self._tree()
         died = []
         for process in list(self.seen):
-            # What a process is called: now, and at the look before. Whoever had one title at two looks is no passing
-            # task; a worker without work is IDLE, and Ray ends it when it likes.
-            before = self._titles.get(process, ("", ""))
             if runs(process):
-                self._titles[process] = (_title(process), before[0])
-            elif process in self._titles:
-                title, earlier = self._titles.pop(process)
-                if title and title == earlier:
-                    died.append(f"{title} (pid {process.pid})")
+                self._titles[process] = _title(process)
+            elif title := self._titles.pop(process, ""):
+                died.append(f"{title} (pid {process.pid})")
         self.lost += died
         return died
 
@@ -77,17 +73,20 @@ def _title(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         if (name := process.name()) in SERVICES:
             return name
-        title = " ".join(process.cmdline()).split()
-        if title and title[0].startswith("ray::") and title[0] != "ray::IDLE":
-            return title[0].removeprefix("ray::").split(".")[0]
+        # A process that does a task is called by its function, one without work IDLE; Ray ends both when it likes.
+        found = re.match(r"ray::([A-Z]\w*)", " ".join(process.cmdline()))
+        if found and found[1] != "IDLE":
+            return found[1]
     return ""
 
 
 @contextlib.contextmanager
 def watching(restart_advice: str) -> Iterator[Watch]:
     """Watch what this process starts. Raises RayLostError in place of whatever the block raises after a loss."""
-    before = processes()
-    watch = Watch(lambda: processes() - before, _thread.interrupt_main)
+    before, caller = processes(), threading.get_ident()
+    # A signal wakes the caller wherever it waits; not SIGINT, which shells let background jobs ignore.
+    watch = Watch(lambda: processes() - before, lambda: signal.pthread_kill(caller, signal.SIGUSR1))
+    handler = signal.signal(signal.SIGUSR1, signal.default_int_handler)
     watch.start()
     try:
         yield watch
@@ -100,6 +99,7 @@ def watching(restart_advice: str) -> Iterator[Watch]:
         raise RayLostError(f"{', '.join(lost)} of this run's Ray died; {restart_advice}") from error
     finally:
         watch.stop()
+        signal.signal(signal.SIGUSR1, handler)
         watch.seen |= processes() - before
 
 

@@ -180,7 +180,7 @@ def served(cell: Callable[..., Any], folder: Path) -> dict[str, Path]:
         started[1].kill("ray::HFServer")
         text, _ = started[1].process.communicate(timeout=60)
         assert started[1].process.returncode == 1 and started[1].left() == []
-        assert re.match(r"error: HFServer \(pid .* from its last restart point", text.splitlines()[-1]), text
+        assert re.search(r"^error: HFServer \(pid .* from its last restart point", text, re.M), text
         started.append(Running.start(cell("killed server", **settings), folder))
         for run in (started[0], started[2]):
             run.finish()

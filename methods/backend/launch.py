@@ -191,7 +191,8 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except (RayLostError, run_folder.DiskFullError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        # verl's progress bar has left its line open.
+        print(f"\nerror: {error}", file=sys.stderr)
         return 1
     return 0
 

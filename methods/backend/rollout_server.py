@@ -30,6 +30,8 @@ NAME = "hf_server"
 GATHER_SECONDS = 0.01
 # Without news for so long, a request must have failed on its way; the others are answered without it.
 PATIENCE_SECONDS = 30.0
+# A whole step or validation waits in the server; verl's 1000 would hold back the requests that are waited for.
+MOST_REQUESTS = 100_000
 
 
 @dataclass
@@ -140,7 +142,7 @@ class ServerReplica(RolloutReplica):
     """Starts the actor; it holds no accelerator memory that verl could put to sleep, so `servers` stays empty."""
 
     async def launch_servers(self) -> None:
-        actor = ray.remote(HFServer).options(name=server_name(self.replica_rank), max_concurrency=self.max_concurrency)
+        actor = ray.remote(HFServer).options(name=server_name(self.replica_rank), max_concurrency=MOST_REQUESTS)
         self._server_handle = actor.remote(self.config, self.model_config)
         self._server_address = server_name(self.replica_rank)
         await self._server_handle.sampled.remote()

@@ -178,7 +178,7 @@ def served(cell: Callable[..., Any], folder: Path) -> dict[str, Path]:
     try:
         wait_for(lambda: started[1].rows() > 1, seconds=300)
         started[1].kill("ray::HFServer")
-        text, _ = started[1].process.communicate(timeout=60)
+        text, _ = started[1].process.communicate(timeout=120)
         assert started[1].process.returncode == 1 and started[1].left() == []
         assert re.search(r"^error: HFServer \(pid .* from its last restart point", text, re.M), text
         started.append(Running.start(cell("killed server", **settings), folder))

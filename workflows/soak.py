@@ -65,10 +65,12 @@ def _kill_again_and_again(training: Training, waiting: list[Kill]) -> tuple[int,
         kill = waiting.pop(0) if waiting else None
         hit = training.run(kill)
         after = training.resumed()
-        if line and after is not None:
+        if line and after is None:
+            print(f"{line}   killed before", flush=True)
+        elif line:
+            # Negative where a trainer on Ray went on for a moment after its launcher had been killed.
             worst = max(worst, step - after)
-        if line:
-            print(line + ("   killed before" if after is None else f"{after:>15}{step - after:>6}"), flush=True)
+            print(f"{line}{after:>15}{step - after:>6}", flush=True)
         if not hit or kill is None:
             return done, worst
         done, step = done + 1, max(0, training.rows() - 1)

@@ -54,7 +54,7 @@ def train(cell: Cell) -> dict[str, Any]:
                 run_ppo(config, task_runner_class=TaskRunnerV1)
         finally:
             if watch is not None:
-                if watch.lost:
+                if watch.broken:
                     # Ray would wait for what is gone.
                     end(watch.seen, patience=0)
                 ray.shutdown(wait_for_processes=True)

@@ -28,12 +28,16 @@ class RayLostError(RuntimeError):
 
 
 class Watch:
-    """What `watching` knows: `seen`, all processes; `lost`, the actors and services that died; `gave_up`, waiting."""
+    """What `watching` knows of a run's Ray.
+
+    seen: all processes. lost: the actors and services that died. gave_up: Ray said nothing of it in time.
+    broken: the run ended for that reason.
+    """
 
     def __init__(self, tree: Callable[[], set[psutil.Process]], interrupt: Callable[[], None]) -> None:
         self.seen: set[psutil.Process] = set()
         self.lost: list[str] = []
-        self.gave_up = False
+        self.gave_up = self.broken = False
         self._tree, self._interrupt = tree, interrupt
         self._titles: dict[psutil.Process, str] = {}
         self._stop = threading.Event()
@@ -96,6 +100,7 @@ def watching(restart_advice: str) -> Iterator[Watch]:
         lost = [name for name in watch.lost if watch.gave_up or not name.startswith(CLOSED_BY_VERL)]
         if not lost or not (watch.gave_up or isinstance(error, Exception)):
             raise
+        watch.broken = True
         raise RayLostError(f"{', '.join(lost)} of this run's Ray died; {restart_advice}") from error
     finally:
         watch.stop()

@@ -67,7 +67,7 @@ def _kill_again_and_again(training: Training, waiting: list[Kill]) -> tuple[int,
         after = training.resumed()
         if line and after is None:
             print(f"{line}   killed before", flush=True)
-        elif line:
+        elif line and after is not None:
             # Negative where a trainer on Ray went on for a moment after its launcher had been killed.
             worst = max(worst, step - after)
             print(f"{line}{after:>15}{step - after:>6}", flush=True)

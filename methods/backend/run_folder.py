@@ -80,7 +80,7 @@ class DiskFullError(RuntimeError):
 
 @contextmanager
 def full_disk_told(cell: Cell) -> Iterator[None]:
-    """Raise DiskFullError in place of what a full disk makes of a write: torch, Ray and verl each say it in their way."""
+    """Raise DiskFullError in place of what a full disk makes of a write: torch and Ray each say it in their way."""
     try:
         yield
     except Exception as error:

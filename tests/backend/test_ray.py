@@ -83,19 +83,23 @@ def users_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def runs(cell: Callable[..., Any], folder: Path, users_ray: str) -> dict[str, Path]:
-    """One process, Ray with one worker, Ray with two: the two Rays at once and beside a user's."""
+    """One process, Ray with one worker, Ray with two: the two Rays at once and beside a user's.
+
+    The launcher of the one worker is killed after a step, and the same command given again at once.
+    """
     before = alive(users_ray)
-    started = [
-        Running.start(cell("one", runner="ray"), folder),
-        Running.start(cell("two", runner="ray", ranks=2), folder),
-    ]
+    one = cell("one", runner="ray", save_every=1)
+    started = [Running.start(one, folder), Running.start(cell("two", runner="ray", ranks=2), folder)]
     here = os.getcwd()
     try:
+        wait_for(lambda: started[0].rows() > 2, seconds=400)
+        started[0].process.kill()
+        started.append(Running.start(one, folder))
         os.chdir(folder)
         launch.train(cell("inprocess"))
-        for run in started:
-            run.finish()
-            assert run.left() == []
+        assert "[train] goes on after step" in started[2].finish()
+        started[1].finish()
+        assert [run.left() for run in started] == [[], [], []]
         # Nobody has asked it for a worker, and nobody has ended it.
         assert any("raylet" in line for line in before.values()) and alive(users_ray) == before
     finally:
@@ -113,8 +117,8 @@ def weights(output: Path) -> dict[str, torch.Tensor]:
     return load_file(output / "checkpoints" / "step_3" / "model.safetensors")
 
 
-def test_one_worker_gives_the_same_bytes(runs: dict[str, Path]) -> None:
-    """All metrics of all steps and the final weights."""
+def test_one_worker_gives_the_same_bytes_through_a_kill(runs: dict[str, Path]) -> None:
+    """All metrics of all steps and the final weights, of a run whose launcher was killed after its first steps."""
     assert (runs["one"] / "metrics.jsonl").read_bytes() == (runs["inprocess"] / "metrics.jsonl").read_bytes()
     expected = weights(runs["inprocess"])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(runs["one"]).items())
@@ -146,28 +150,16 @@ def test_the_workers_run_what_was_asked_for(runs: dict[str, Path]) -> None:
         assert report == {**expected, "ranks": ranks}
 
 
-def test_interrupted_runs_leave_nothing_running_and_go_on(
-    cell: Callable[..., Any], folder: Path, runs: dict[str, Path]
-) -> None:
-    """Ctrl-C as soon as Ray has workers; SIGKILL of a launcher after a step, and at once the same command again."""
-    asked = Running.start(cell("asked", runner="ray"), folder)
-    killed = [Running.start(cell("killed", runner="ray", save_every=1), folder)]
+def test_ctrl_c_leaves_nothing_running(cell: Callable[..., Any], folder: Path) -> None:
+    """As soon as Ray has started workers."""
+    run = Running.start(cell("interrupted", runner="ray"), folder)
     try:
-        wait_for(lambda: any("ray::" in line for line in asked.left()), seconds=240)
-        asked.process.send_signal(signal.SIGINT)
-        wait_for(lambda: killed[0].rows() > 2, seconds=240)
-        killed[0].process.kill()
-        killed.append(Running.start(cell("killed", runner="ray", save_every=1), folder))
-        asked.process.communicate(timeout=120)
-        assert asked.left() == [] and asked.process.returncode != 0 and not asked.output.exists()
-        assert "[train] goes on after step" in killed[1].finish()
+        wait_for(lambda: any("ray::" in line for line in run.left()), seconds=240)
+        run.process.send_signal(signal.SIGINT)
+        run.process.communicate(timeout=120)
     finally:
-        for run in (asked, *killed):
-            run.process.kill()
-    assert killed[0].left() == killed[1].left() == []
-    assert (folder / "killed" / "metrics.jsonl").read_bytes() == (runs["inprocess"] / "metrics.jsonl").read_bytes()
-    expected = weights(runs["inprocess"])
-    assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(folder / "killed").items())
+        run.process.kill()
+    assert run.left() == [] and run.process.returncode != 0 and not run.output.exists()
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +168,7 @@ def served(cell: Callable[..., Any], folder: Path) -> dict[str, Path]:
     settings: dict[str, Any] = {"runner": "ray", "server": True, "lag": 0, "mini_batches": 1, "save_every": 1}
     started = [Running.start(cell(name, **settings), folder) for name in ("left alone", "killed server")]
     try:
-        wait_for(lambda: started[1].rows() > 1, seconds=300)
+        wait_for(lambda: started[1].rows() > 2, seconds=300)
         started[1].kill("ray::HFServer")
         text, _ = started[1].process.communicate(timeout=120)
         assert started[1].process.returncode == 1 and started[1].left() == []

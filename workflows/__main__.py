@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     soaking = commands.add_parser("soak", help="kill a training at random moments; it must end as if left alone")
     soaking.add_argument("--kills", type=int, default=20)
     soaking.add_argument("--seed", type=int, default=0)
+    soaking.add_argument("--runner", choices=("inprocess", "ray", "server"), default="inprocess")
     mismatch = commands.add_parser("mismatch", help="gap between trainer and rollout for every pair of precisions")
     mismatch.add_argument("--output", type=Path, default=Path("results/mismatch"), help="folder of the table")
     mismatch.add_argument("--kind", choices=("qwen3", "qwen3_moe"), default="qwen3", help="toy model to warm-start")
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.command == "soak":
         from workflows.soak import soak
 
-        return soak(args.kills, args.seed)
+        return soak(args.kills, args.seed, args.runner)
     if args.rollouts:
         from workflows.bench_rollouts import measure_rollouts
 

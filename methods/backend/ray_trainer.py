@@ -7,6 +7,7 @@ trainer.v1.trainer_mode=tether_ray. With trainer.tether_work_dir it keeps the ru
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ class RayTrainer(TetherTrainer):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
+        self.replay_buffer.sample = whole(self.replay_buffer.sample, config.actor_rollout_ref.rollout)
         # verl/trainer/ppo/v1/replay_buffer.py:144 polls every 2 s and has no key for it: more than a toy step takes.
         self.replay_buffer.poll_interval = POLL_SECONDS
 
@@ -80,6 +82,25 @@ class RayTrainer(TetherTrainer):
             return super()._update_actor(batch, metrics)
         finally:
             batch.fields = fields
+
+
+def whole(sample: Callable[..., Any], rollout: Any) -> Callable[..., Any]:
+    """verl's sampling of the replay buffer, but never less than what was submitted.
+
+    Of a prompt whose request failed verl (replay_buffer.py:442) takes the responses that came back, or leaves it out:
+    a step on part of a batch, after which the run would no longer be the one that was asked for.
+    """
+
+    def sample_whole(*, partition_id: str, batch_size: int, **rest: Any) -> Any:
+        expected = batch_size * (rollout.val_kwargs.n if partition_id == "val" else rollout.n)
+        batch, metrics = sample(partition_id=partition_id, batch_size=batch_size, **rest)
+        if len(batch.keys) < expected:
+            raise RuntimeError(
+                f"the rollout gave {len(batch.keys)} of {expected} responses; why is in the log of its agent loops"
+            )
+        return batch, metrics
+
+    return sample_whole
 
 
 class Reporter:

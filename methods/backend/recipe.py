@@ -47,6 +47,8 @@ class Panel:
     forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
     fp8_kv or fp8_weights. validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
+    reference_kl: coefficient of verl's KL term (`kl_loss_coef`, estimator k3) to the model that training starts from,
+    held in the training precision; 0 for no reference model.
     runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
     workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
     agent loops and reward workers.
@@ -76,6 +78,7 @@ class Panel:
     warmup_steps: int = 0
     loss_aggregation: str = "seq-mean-token-sum-norm"
     advantage_std: bool = False
+    reference_kl: float = 0.0
     runner: str = "inprocess"
     ranks: int = 1
     server: bool = False
@@ -91,6 +94,7 @@ class Panel:
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             if not (number and value > 0):
                 raise CellError(f"panel.{name} = {value!r}: allowed is a finite number > 0")
+        _number_from_zero("panel.reference_kl", self.reference_kl)
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
@@ -237,6 +241,12 @@ def _integer(name: str, value: Any, low: int) -> None:
         raise CellError(f"{name} = {value!r}: allowed is an integer >= {low}")
 
 
+def _number_from_zero(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and value >= 0):
+        raise CellError(f"{name} = {value!r}: allowed is a finite number >= 0")
+
+
 def verl_overrides(cell: Cell) -> list[str]:
     """Hydra overrides of verl's `ppo_trainer` config for this cell; `cell.overrides` come last and win."""
     from methods.backend.policy_loss import loss_name
@@ -269,7 +279,7 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
         **_engine_precision(f"{actor}.fsdp_config", train_precision),
-        # Used with `use_kl_loss` or `use_kl_in_reward`; verl would hold the reference in bfloat16.
+        # Used with `reference_kl` (or verl's `use_kl_in_reward`); verl would hold the reference in bfloat16.
         **_engine_precision("actor_rollout_ref.ref.fsdp_config", train_precision),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": panel.micro_batch_rows,
         f"{actor}.ppo_mini_batch_size": panel.prompts // panel.mini_batches,
@@ -284,7 +294,8 @@ def verl_overrides(cell: Cell) -> list[str]:
         # The horizon of "token sum / horizon": fixed, so that a batch of short responses weighs its tokens no more.
         f"{actor}.loss_scale_factor": panel.response_length,
         f"{actor}.entropy_coeff": 0.0,
-        f"{actor}.use_kl_loss": False,
+        f"{actor}.use_kl_loss": panel.reference_kl > 0,
+        f"{actor}.kl_loss_coef": panel.reference_kl,
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{actor}.policy_loss._target_": "methods.backend.policy_loss.TetherPolicyLossConfig",
         f"{actor}.policy_loss.loss_mode": loss_name(cell.method),

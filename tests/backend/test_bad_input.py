@@ -27,6 +27,7 @@ from methods.backend.recipe import Cell, CellError
         ({"options": {"dleta": 0.1}}, r"unknown option 'dleta'; its options are: delta, ratio_cap"),
         ({"seed": -1}, r"seed = -1: allowed is an integer >= 0"),
         ({"lr": 0}, r"panel.lr = 0: allowed is a finite number > 0"),
+        ({"reference_kl": -0.1}, r"panel.reference_kl = -0.1: allowed is a finite number >= 0"),
         ({"steps": 2.5}, r"steps = 2.5: allowed is an integer >= 1"),
         ({"mini_batches": 3}, r"panel.mini_batches = 3: allowed is a divisor of panel.prompts = 8"),
         ({"micro_batch": 5}, r"panel.micro_batch = 5: allowed is a divisor of the mini-batch of 16"),

@@ -184,13 +184,17 @@ class Cell:
                 raise CellError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
         _integer("seed", self.seed, low=0)
         try:
-            method = registry.get(self.method)
-            needs = method.requires(method.configure(self.options))
+            wrong = panel_problem(self.method, self.needs, self.panel, self.overrides)
         except (registry.UnknownMethodError, ValueError) as error:
             raise CellError(str(error)) from None
-        wrong = panel_problem(self.method, needs, self.panel, self.overrides)
         if wrong is not None:
             raise CellError(wrong)
+
+    @property
+    def needs(self) -> registry.Needs:
+        """What the method needs with its options. Raises UnknownMethodError, MethodConfigError."""
+        method = registry.get(self.method)
+        return method.requires(method.configure(self.options))
 
     @property
     def work_dir(self) -> Path:

@@ -21,10 +21,11 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from methods.backend.rollout import HFRollout
+from methods.backend.rollout_settings import SERVERS
 from methods.backend.sampling import Generation
 from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 
-NAME = "hf_server"
+NAME = SERVERS["hf"][0]
 # The other responses of a step arrive within milliseconds; waiting for them makes one batch of all.
 GATHER_SECONDS = 0.01
 

@@ -23,7 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from methods.backend import launch
 from methods.backend.rollout_settings import HEAD_SIZES, QUANTIZATIONS, REFUSED
 from methods.backend.sampling import Generation, SamplingParameters
-from methods.backend.vllm_engine import HEAD, EngineSettings, InProcessEngine, request_seeds
+from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds
+from methods.backend.vllm_weights import HEAD
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here: make vllm"
@@ -229,6 +230,9 @@ def test_head_sizes_are_vllms_own() -> None:
     [
         ("float16", "none", 2e-4, 4e-3),
         ("bfloat16", "none", 2e-3, 3e-2),
+        ("float32", "int8_w8a8", 3e-3, 3e-2),
+        ("float16", "int8_w8a8", 3e-3, 3e-2),
+        ("bfloat16", "int8_w8a8", 3e-3, 5e-2),
         ("bfloat16", "fp8_weights", 1e-2, 0.2),
         ("bfloat16", "fp8_kv", 1e-2, 0.15),
         ("float32", "fp8_kv", 1e-2, 0.15),

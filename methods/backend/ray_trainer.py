@@ -19,12 +19,14 @@ from verl.trainer.ppo.v1 import register_trainer
 from methods.backend import launch, rollout_server, run_folder, server_loop  # noqa: F401  # they register
 from methods.backend.ray_rollout import WorkerRollout
 from methods.backend.recipe import Cell
+from methods.backend.rollout_settings import SERVERS
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
 from methods.backend.worker import TetherWorker
 
 NAME = "tether_ray"
 REPORT_FILE, PROGRESS_FILE = "worker.json", "progress.jsonl"
 POLL_SECONDS = 0.02
+SERVER_NAMES = [name for name, _ in SERVERS.values()]
 
 
 @register_trainer(NAME)
@@ -59,9 +61,19 @@ class RayTrainer(TetherTrainer):
 
     def get_llm_client(self) -> Any:
         """What the batch manager gets: the workers themselves; verl's client would route one sample at a time."""
-        if self.config.actor_rollout_ref.rollout.name == rollout_server.NAME:
+        if self.config.actor_rollout_ref.rollout.name in SERVER_NAMES:
             return super().get_llm_client()
         return WorkerRollout(self.actor_rollout_wg.workers)
+
+    def _validate(self) -> dict[str, float]:
+        """With the current weights in a server that holds one set at a time."""
+        if self.config.actor_rollout_ref.rollout.name != SERVERS["vllm"][0]:
+            return super()._validate()
+        self.actor_rollout_wg.serve(validate=True)
+        try:
+            return super()._validate()
+        finally:
+            self.actor_rollout_wg.serve(validate=False)
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         self._submitted = {uid: place for place, uid in enumerate(batch["uid"])}

@@ -367,7 +367,7 @@ def _vllm_server_settings(panel: Panel) -> dict[str, Any]:
     rollout = "actor_rollout_ref.rollout"
     return {
         # Both concern GPU memory; vLLM refuses the first on a CPU (vllm/config/model.py), the second compiles graphs.
-        f"{rollout}.enable_sleep_mode": False,
+        f"+{rollout}.enable_sleep_mode": False,
         f"{rollout}.enforce_eager": True,
         f"{rollout}.max_model_len": panel.prompt_length + panel.response_length,
     }

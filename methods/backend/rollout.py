@@ -82,15 +82,19 @@ class RingRollout(BaseRollout):
         weights = self.ring.current if validate else self.ring.sampling
         self._use(weights)
         if not validate:
-            self.sampled = {
-                "weights/sampled_version": weights.version,
-                "weights/sampled_checksum": self._held(weights),
-                "weights/synced_version": self.ring.current.version,
-                "weights/synced_checksum": self.ring.current.checksum,
-            }
+            self.sampled = self._account(weights, self._held(weights))
         parameters = SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k)
         purpose = VALIDATION if validate else TRAINING
         return self._sample(prompts, parameters, purpose, step, weights.version, share, requests)
+
+    def _account(self, weights: Weights, held: int) -> dict[str, int]:
+        """What `sampled` says. held: checksum of the weights that sample."""
+        return {
+            "weights/sampled_version": weights.version,
+            "weights/sampled_checksum": held,
+            "weights/synced_version": self.ring.current.version,
+            "weights/synced_checksum": self.ring.current.checksum,
+        }
 
     def _use(self, weights: Weights) -> None:
         """Load unless loaded; a load that fails half-way leaves nothing that could pass for loaded."""

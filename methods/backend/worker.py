@@ -149,6 +149,11 @@ class TetherWorker(ActorRolloutRefWorker):
             metrics[name] = [value]
         return output.cpu()
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    async def serve(self, validate: bool) -> None:
+        """Let a rollout server that holds one set of weights sample from the current ones, or from training's."""
+        await self.rollout.serve(validate)
+
     @torch.no_grad()
     def _routing(self, data: TensorDict, rows: int) -> dict[str, float]:
         """Routing differences before the update, at the tokens of the first mini-batch; nothing for dense models.

@@ -7,10 +7,9 @@ from typing import Any
 
 import ray
 import torch
-from verl.workers.rollout.base import _ROLLOUT_REGISTRY
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 
-from methods.backend.rollout_settings import ENGINES, SERVERS
+from methods.backend.rollout_settings import ENGINES
 from methods.backend.sampling import Generation, Share
 
 
@@ -76,15 +75,5 @@ def _widened(values: torch.Tensor, width: int) -> torch.Tensor:
     return torch.cat([values, values.new_zeros(values.shape[0], missing, *values.shape[2:])], dim=1)
 
 
-def _vllm_replica() -> type[RolloutReplica]:
-    from methods.backend.vllm_server_actor import CPUReplica
-
-    return CPUReplica
-
-
 for _name, _ in ENGINES.values():
     RolloutReplicaRegistry.register(_name, lambda: WorkerReplica)
-# vLLM is imported where it runs, and only there.
-_VLLM, _ROLLOUT = SERVERS["vllm"]
-RolloutReplicaRegistry.register(_VLLM, _vllm_replica)
-_ROLLOUT_REGISTRY[(_VLLM, "async")] = _ROLLOUT

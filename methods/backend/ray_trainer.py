@@ -16,7 +16,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
-from methods.backend import launch, rollout_server, run_folder, server_loop  # noqa: F401  # they register
+from methods.backend import launch, rollout_server, run_folder, server_loop, vllm_server  # noqa: F401  # they register
 from methods.backend.ray_rollout import WorkerRollout
 from methods.backend.recipe import Cell
 from methods.backend.rollout_settings import SERVERS
@@ -47,6 +47,10 @@ class RayTrainer(TetherTrainer):
 
     def init(self) -> None:
         """verl's initialisation; then the workers say what they run, and the run's record is opened."""
+        if self.samples_with_vllm_server:
+            # An engine takes seconds to start, and workers too; verl would start one after the other.
+            settings = self.config.actor_rollout_ref
+            self._servers = [vllm_server.start(settings.rollout, settings.model, rank) for rank in range(self.ranks)]
         super().init()
         folder = self.config.trainer.get("tether_work_dir")
         if folder is None:
@@ -59,6 +63,10 @@ class RayTrainer(TetherTrainer):
         run_folder.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
         launch.record(self, cell, Reporter(work / PROGRESS_FILE, self.global_steps))
 
+    @property
+    def samples_with_vllm_server(self) -> bool:
+        return self.config.actor_rollout_ref.rollout.name == vllm_server.NAME
+
     def get_llm_client(self) -> Any:
         """What the batch manager gets: the workers themselves; verl's client would route one sample at a time."""
         if self.config.actor_rollout_ref.rollout.name in SERVER_NAMES:
@@ -67,7 +75,7 @@ class RayTrainer(TetherTrainer):
 
     def _validate(self) -> dict[str, float]:
         """With the current weights in a server that holds one set at a time."""
-        if self.config.actor_rollout_ref.rollout.name != SERVERS["vllm"][0]:
+        if not self.samples_with_vllm_server:
             return super()._validate()
         self.actor_rollout_wg.serve(validate=True)
         try:

@@ -12,7 +12,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.experts import fuse
-from methods.backend.rollout_settings import ENGINES
+from methods.backend.rollout_settings import ENGINES, SERVERS
 from methods.backend.sampling import Generation, SamplingParameters, Share, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 from methods.quantisation import quantise_model, scheme_of
@@ -202,5 +202,5 @@ def _special_ids(model_config: Any) -> tuple[set[int], int]:
 
 
 # verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
-for _name, _class in ENGINES.values():
+for _name, _class in (*ENGINES.values(), *SERVERS.values()):
     _ROLLOUT_REGISTRY[(_name, "async")] = _class

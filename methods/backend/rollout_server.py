@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
-from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from methods.backend.rollout import HFRollout
@@ -173,6 +173,4 @@ class ServerRing:
         ray.get(ray.get_actor(server_name(self.rank)).load_ring.remote(state))
 
 
-# verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
-_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{ServerRollout.__name__}"
 RolloutReplicaRegistry.register(NAME, lambda: ServerReplica)

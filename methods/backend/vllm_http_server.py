@@ -1,4 +1,4 @@
-"""verl's own vLLM server on a CPU, and its replica: the Ray actor's side. Importing this imports all of vLLM."""
+"""verl's own vLLM server with what a CPU needs. Importing this imports all of vLLM: for its actor only."""
 
 from __future__ import annotations
 
@@ -7,53 +7,46 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import numpy as np
-import ray
 from verl.workers.rollout.replica import TokenOutput
-from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer, vLLMReplica
+from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer
 from vllm.outputs import RequestOutput
 from vllm.sampling_params import RequestOutputKind, SamplingParams
 
 from methods.backend.rollout import TRAINING, VALIDATION
 from methods.backend.rollout_settings import QUANTIZATIONS
-from methods.backend.server_protocol import REQUEST, SUPPORT, VLLM_PREFIX, Request, socket_name
+from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 from methods.backend.vllm_engine import cache_bytes, generation
 
-TOP_K = "tether_top_k"  # key in vLLM's free-form sampling arguments
+TOP_K = "tether_top_k"  # key in vLLM's free-form arguments of a request
 
 
 class VLLMServer(vLLMHttpServer):
-    """Adds to verl's server: top-K log-probs, a seed for each request, and what a CPU needs."""
+    """Adds to verl's server: top-K log-probs, and a seed for each request."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # verl names the socket of the weights by Ray's job, which is 01000000 on every Ray of a run's own.
-        os.environ["VERL_RAY_JOB_ID"] = socket_name()
         # With 1 vLLM (platforms/cpu.py:310) puts the worker into yet another process.
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         custom = self.config.custom
-        self.seed, self.top_k = int(custom["seed"]), int(custom["top_k"])
+        self.seed, self.top_k, self.quantization = custom["seed"], custom["top_k"], custom["quantization"]
 
     def _get_worker_extension_cls(self) -> str:
         return "methods.backend.vllm_worker.CPUWorkerExtension"
 
     def _apply_quantization(self) -> tuple[str | None, dict[str, Any]]:
-        """verl's `rollout.quantization` means formats for GPUs; ours are `rollout.custom.quantization`."""
-        extra = QUANTIZATIONS[self.config.custom["quantization"]]
-        return extra.get("quantization"), dict(extra.get("hf_overrides", {}))
+        """verl's `rollout.quantization` means formats for GPUs; ours is `rollout.custom.quantization`."""
+        arguments = QUANTIZATIONS[self.quantization]
+        return arguments.get("quantization"), dict(arguments.get("hf_overrides", {}))
 
     def _preprocess_engine_kwargs(self, engine_kwargs: dict[str, Any]) -> None:
         super()._preprocess_engine_kwargs(engine_kwargs)
-        config = self.config
+        config, model = self.config, self.model_config.hf_config
         engine_kwargs |= {
             "distributed_executor_backend": "uni",
             "max_logprobs": self.top_k,
-            "kv_cache_memory_bytes": cache_bytes(
-                self.model_config.hf_config, config.dtype, config.max_num_seqs, config.max_model_len
-            ),
+            "kv_cache_dtype": QUANTIZATIONS[self.quantization].get("kv_cache_dtype", "auto"),
+            "kv_cache_memory_bytes": cache_bytes(model, config.dtype, config.max_num_seqs, config.max_model_len),
         }
-        cache = QUANTIZATIONS[config.custom["quantization"]].get("kv_cache_dtype")
-        if cache is not None:
-            engine_kwargs["kv_cache_dtype"] = cache
 
     async def run_server(self, args: Any) -> None:
         """verl's; then requests go through `TopKEngine`."""
@@ -74,19 +67,19 @@ class VLLMServer(vLLMHttpServer):
             "output_kind": RequestOutputKind.FINAL_ONLY,
             "extra_args": {TOP_K: top_k},
         }
-        try:
-            output = await super().generate(prompt_ids, parameters, request_id, **kwargs)
-        finally:
-            finished = self.engine.finished.pop(request_id, None)
-        if top_k and finished is not None:
+        output = await super().generate(prompt_ids, parameters, request_id, **kwargs)
+        finished = self.engine.finished.pop(request_id)
+        if top_k:
             out = generation(finished.outputs[:1], top_k, pad_id=0, version=0)
             output.extra_fields[SUPPORT] = (out.support_ids[0], out.support_logp[0])
         return output
 
-    async def loaded(self) -> int | None:
-        """Checksum of the weights in the engine's process."""
-        (value,) = await self.engine.collective_rpc("loaded")
-        return value
+    async def load(self, payload: bytes, version: int) -> int:
+        """Weights into the engine's process, in verl's order of a sync; returns their checksum as they arrived there."""
+        (arrived,) = await self.engine.collective_rpc("load", args=(payload,))
+        await self.clear_kv_cache()
+        await self.set_global_steps(version)
+        return arrived
 
 
 class TopKEngine:
@@ -108,20 +101,9 @@ class TopKEngine:
 
 
 def request_seed(seed: int, request: Request) -> int:
-    """32 bits, all that torch's CPU generator looks at; samples of one prompt never share it, other requests of a
-    step do with a chance of one in 2^32 a pair."""
+    """32 bits, all that torch's CPU generator looks at. The samples of one prompt never share a seed; two other
+    requests of a step do with a chance of one in 2^32."""
     purpose = VALIDATION if request.validate else TRAINING
     path = (purpose, request.step, 1, request.index)
     first = np.random.SeedSequence(entropy=seed, spawn_key=path).generate_state(1, np.uint32)[0]
     return (int(first) + request.sample) % (1 << 32)
-
-
-class CPUReplica(vLLMReplica):
-    """verl's replica with the server above."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.server_class = ray.remote(VLLMServer)
-
-    def _get_server_name_prefix(self) -> str:
-        return VLLM_PREFIX

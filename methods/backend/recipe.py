@@ -103,8 +103,6 @@ class Panel:
             raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
         if self.server and self.runner != "ray":
             raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
-        if self.server and ROLLOUT_PRECISIONS[self.rollout_precision].quantise != "none":
-            raise CellError(f"panel.rollout_precision = {self.rollout_precision!r}: not with panel.server = True")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "

@@ -85,6 +85,10 @@ class HFServer:
         """Versions and checksums behind the latest training rollout."""
         return self.rollout.sampled
 
+    async def precision(self) -> dict[str, str]:
+        """What its model computes in."""
+        return self.rollout.precision()
+
     async def ring_state(self) -> dict[str, Any]:
         """Past weights, for a checkpoint."""
         return self.rollout.ring.state_dict()
@@ -147,8 +151,8 @@ class ServerRollout(BaseRollout):
         await ray.get_actor(server_name(self.rank)).update_weights.remote(tensors, global_steps)
 
     def precision(self) -> dict[str, str]:
-        """As `HFRollout.precision`; the server imitates no lower precision."""
-        return {"dtype": str(self.dtype).removeprefix("torch."), "quantise": "none"}
+        """As `HFRollout.precision`, asked of the server."""
+        return ray.get(ray.get_actor(server_name(self.rank)).precision.remote())
 
     def details(self) -> dict[str, Any]:
         """Nothing more for the manifest."""

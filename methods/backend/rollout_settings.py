@@ -42,8 +42,8 @@ QUANTIZATIONS: dict[str, dict[str, Any]] = {
 IMITATED = ("fp8", "int8")
 # What vLLM 0.30 accepts by name but does not do on a CPU.
 REFUSED = {
-    "int8_per_channel_weight_only": "in vLLM 0.30 it quantises experts only (quantization/online/int8.py); a dense model "
-    "stays as it is, ids and log-probs are equal bit for bit; int8_w8a8 is real",
+    "int8_per_channel_weight_only": "vLLM quantises experts only (quantization/online/int8.py), a dense model runs as "
+    "plain bf16, ids and log-probs equal bit for bit",
     "fp8": "vLLM has no kernel for per-tensor fp8 weights on a CPU (_C::static_scaled_fp8_quant is a stub)",
     "fp8_per_tensor": "vLLM has no kernel for per-tensor fp8 weights on a CPU (_C::static_scaled_fp8_quant is a stub)",
     "fp8_per_block": "vLLM's kernel for fp8 block weights needs AMX",

@@ -75,7 +75,7 @@ class VLLMServer(vLLMHttpServer):
         return output
 
     async def load(self, payload: bytes, version: int) -> int:
-        """Weights into the engine's process, in verl's order of a sync; returns their checksum as they arrived there."""
+        """Weights into the engine's process, in verl's order of a sync; returns the checksum of what arrived there."""
         (arrived,) = await self.engine.collective_rpc("load", args=(payload,))
         await self.clear_kv_cache()
         await self.set_global_steps(version)

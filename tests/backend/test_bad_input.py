@@ -44,7 +44,7 @@ from methods.backend.recipe import Cell, CellError
         ),
         (
             {"rollout_engine": "vllm", "rollout_quantization": "int8_per_channel_weight_only"},
-            r"refused, vLLM runs it on a CPU as plain bf16.*; allowed are none, fp8_kv, fp8_weights",
+            r"refused, vLLM quantises experts only .*; allowed are none, fp8_kv, fp8_weights, int8_w8a8",
         ),
         ({"rollout_engine": "vllm", "rollout_quantization": "fp4"}, r"'fp4': allowed are none, fp8_kv, fp8_weights"),
         ({"runner": "slurm"}, r"panel.runner = 'slurm': allowed are inprocess, ray"),

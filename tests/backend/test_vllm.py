@@ -1,6 +1,6 @@
 """definition and property: vLLM as rollout engine gives the distribution, the weights and the repeatability it claims.
 
-Not covered here: verl's own vLLM server under Ray, GPUs, several ranks, models with experts.
+Not covered here: verl's own vLLM server (test_vllm_server.py, test_ray.py), GPUs, several ranks, models with experts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from methods.backend import launch
 from methods.backend.rollout_settings import HEAD_SIZES, QUANTIZATIONS, REFUSED
 from methods.backend.sampling import Generation, SamplingParameters
 from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds
-from methods.backend.vllm_weights import HEAD
+from methods.backend.vllm_weights import HEAD, int8_rows
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here: make vllm"
@@ -255,10 +255,22 @@ def test_low_precision_is_real_and_follows_the_weights(
     assert gaps(old, prompts, out).mean() > 2 * gaps(new, prompts, out).mean()
 
 
-def low_precision_sample(tiny_world: Any, prompts: Any, **extra: str) -> Generation:
+def low_precision_sample(tiny_world: Any, prompts: Any, **extra: Any) -> Generation:
     own = InProcessEngine(EngineSettings(str(tiny_world.model), "bfloat16", 9, 64, VOCABULARY, extra))
     own.load({name: tensor.bfloat16() for name, tensor in hf_model(tiny_world.model).state_dict().items()})
     return own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, request_seeds(0, 0, 0, 0, len(prompts)))
+
+
+def test_int8_rows_are_rounded_to_the_nearest_of_their_own_scale() -> None:
+    """definition: half a step of each output channel's scale, its largest weight at 127; a row of zeros stays zero."""
+    torch.manual_seed(0)
+    matrix = torch.randn(7, 33) * torch.logspace(-3, 3, 7).unsqueeze(1)
+    matrix[3] = 0
+    values, scales = int8_rows(matrix)
+    assert values.dtype == torch.int8 and scales.shape == (7, 1)
+    assert ((values * scales - matrix).abs() <= scales * 0.5001).all()
+    largest = values.abs().amax(1)
+    assert largest[3] == 0 and (largest[torch.arange(7) != 3] == 127).all()
 
 
 def test_the_reasons_for_refusing_a_quantization_still_hold(tiny_world: Any, prompts: Any) -> None:
@@ -269,6 +281,8 @@ def test_the_reasons_for_refusing_a_quantization_still_hold(tiny_world: Any, pro
     plain = low_precision_sample(tiny_world, prompts)
     int8 = low_precision_sample(tiny_world, prompts, quantization="int8_per_channel_weight_only")
     assert torch.equal(plain.tokens, int8.tokens) and torch.equal(plain.support_logp, int8.support_logp)
+    real = low_precision_sample(tiny_world, prompts, **QUANTIZATIONS["int8_w8a8"])
+    assert not torch.equal(plain.support_logp[:, 0], real.support_logp[:, 0])
     for name in ("fp8", "fp8_per_tensor"):
         with pytest.raises(RuntimeError, match="static_scaled_fp8_quant"):
             low_precision_sample(tiny_world, prompts, quantization=name)

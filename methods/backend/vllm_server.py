@@ -14,7 +14,13 @@ from typing import Any
 import ray
 from safetensors.torch import save
 from torch import Tensor
-from verl.workers.rollout.replica import RolloutMode, RolloutReplica, RolloutReplicaRegistry, TokenOutput
+from verl.workers.rollout.replica import (
+    CONTROL_METHOD_CONCURRENCY,
+    RolloutMode,
+    RolloutReplica,
+    RolloutReplicaRegistry,
+    TokenOutput,
+)
 
 from methods.backend.rollout import RingRollout
 from methods.backend.rollout_settings import QUANTIZATIONS, SERVERS
@@ -57,7 +63,8 @@ def server_name(rank: int) -> str:
 
 def start(config: Any, model_config: Any, rank: int) -> Any:
     """Create the actor and let it start its engine; it needs nothing of the trainer until weights come."""
-    actor = ray.remote(VLLMServerActor).options(name=server_name(rank), get_if_exists=True)
+    requests = max(1000, config.max_num_seqs + CONTROL_METHOD_CONCURRENCY)
+    actor = ray.remote(VLLMServerActor).options(name=server_name(rank), get_if_exists=True, max_concurrency=requests)
     handle = actor.remote(config, model_config, rank)
     handle.launch.remote()
     return handle

@@ -252,9 +252,19 @@ def render(rows: list[Row]) -> str:
             cells = " | ".join(f"{r.stages[name]:.1f}" if name in r.stages else "" for name in FIRST)
             lines.append(f"| {r.engine}, {r.runner} | {cells} | {sum(r.stages.values()):.1f} | {r.usage} |")
     lines += ["", *(f"- {reason}" for reason in refusals()), ""]
-    vllm, hf = (by[engine, "in process", DEFAULT] for engine in ("vllm", "hf"))
-    more = sum(vllm.stages.values()) - sum(hf.stages.values())
-    return "\n".join([*lines, f"vLLM in process starts {more:.1f} s later than hf."])
+    return "\n".join([*lines, *limits(by)])
+
+
+def limits(rows: dict[tuple[str, str, str], Row]) -> list[str]:
+    """What is promised of engines and runners, beside what was measured."""
+    hf, vllm, ray = (rows[e, r, DEFAULT] for e, r in (("hf", "in process"), ("vllm", "in process"), ("hf", "ray")))
+    whole = [sum(row.stages.values()) for row in (hf, vllm, ray)]
+    return [
+        f"A step with vLLM costs {vllm.step / hf.step:.2f} of one with hf (at most 2), a step on Ray "
+        f"{ray.step / hf.step:.2f} of one in process (at most 3).",
+        f"The first step ends after {whole[1]:.1f} s with vLLM in process (at most 15), {whole[1] - whole[0]:.1f} s later "
+        f"than with hf, and after {whole[2]:.1f} s on Ray (at most 45).",
+    ]
 
 
 def refusals() -> list[str]:

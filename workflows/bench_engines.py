@@ -262,8 +262,8 @@ def limits(rows: dict[tuple[str, str, str], Row]) -> list[str]:
     return [
         f"A step with vLLM costs {vllm.step / hf.step:.2f} of one with hf (at most 2), a step on Ray "
         f"{ray.step / hf.step:.2f} of one in process (at most 3).",
-        f"The first step ends after {whole[1]:.1f} s with vLLM in process (at most 15), {whole[1] - whole[0]:.1f} s later "
-        f"than with hf, and after {whole[2]:.1f} s on Ray (at most 45).",
+        f"The first step ends after {whole[1]:.1f} s with vLLM in process (at most 15), {whole[1] - whole[0]:.1f} s "
+        f"after the one with hf, and after {whole[2]:.1f} s on Ray (at most 45).",
     ]
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
+import os
+import signal
 from typing import Any
 
 import torch
@@ -16,6 +20,7 @@ class CPUWorkerExtension:
     CPU, where linear layers are repacked and dropped, that fails and leaves old and new weights mixed."""
 
     def __new__(cls, *_: Any, **__: Any) -> CPUWorkerExtension:
+        end_with_parent()
         keep_int8_scales()
         # vLLM compiles the ranks of its log-probs even in eager mode: seconds, for a number that nobody here reads.
         torch.compiler.set_stance("force_eager")
@@ -29,3 +34,13 @@ class CPUWorkerExtension:
         tensors = load(payload)
         self.reload_weights(weights_iterator=iter(tensors.items()))  # type: ignore[attr-defined]
         return checksum(tensors)
+
+
+def end_with_parent() -> None:
+    """Let the kernel kill this process when the actor that spawned it ends: a killed actor takes nobody along."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent.pid:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -6,11 +6,17 @@ Ray is replaced by an object that keeps what it is sent. Not covered here: the s
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 from safetensors.torch import load, save
@@ -173,3 +179,37 @@ def test_the_engine_is_asked_for_top_k_and_its_answer_is_kept() -> None:
 
     assert asyncio.run(run()) == ["half", "whole"] and asked == [20]
     assert engine.finished == {"a": "whole"} and engine.name == "vllm" and TOP_K not in parameters.extra_args
+
+
+PARENT = """
+import multiprocessing, time
+from methods.backend.vllm_worker import end_with_parent
+
+def child():
+    end_with_parent()
+    print("ready", flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    process = multiprocessing.get_context("spawn").Process(target=child)
+    process.start()
+    print(process.pid, flush=True)
+    process.join()
+"""
+
+
+def test_the_engines_process_ends_with_a_killed_parent(tmp_path: Path) -> None:
+    """Started as vLLM starts its engine; without the call the child would sleep on."""
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child = psutil.Process(int(parent.stdout.readline()))
+    assert parent.stdout.readline() == "ready\n"
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 20
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while child.is_running() and child.status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)

@@ -24,9 +24,7 @@ def check(cell: Cell) -> None:
         raise CellError(f"panel.top_k = 0: method {cell.method} needs the rollout's top-K log-probs, allowed is >= 1")
     model_config = _model_config(cell)
     vocabulary = int(model_config["vocab_size"])
-    panel = cell.panel
-    vllm = panel.rollout_engine == "vllm"
-    wrong = rollout_settings.vllm_problem(model_config, panel.rollout_quantization) if vllm else None
+    wrong = rollout_settings.vllm_problem(model_config) if cell.panel.rollout_engine == "vllm" else None
     if wrong is not None:
         raise CellError(f"panel.{wrong}")
     if cell.panel.top_k > vocabulary:

@@ -289,6 +289,32 @@ def test_the_reasons_for_refusing_a_quantization_still_hold(tiny_world: Any, pro
     assert {"int8_per_channel_weight_only", "fp8", "fp8_per_tensor"} < set(REFUSED)
 
 
+def test_experts_are_still_loaded_wrongly(tmp_path: Path) -> None:
+    """conformance: where this fails, vLLM has learnt to reload them, and `vllm_problem` may let mixtures pass.
+
+    Weights go in as for dense models, whose gap would be 1e-6; without experts' part (zeros) it is.
+    """
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    size = {"hidden_size": 64, "head_dim": 32, "moe_intermediate_size": 64, "vocab_size": VOCABULARY}
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "num_experts": 4}
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(**size, **heads, num_experts_per_tok=2, tie_word_embeddings=True)
+    model = moved(Qwen3MoeForCausalLM(config).eval(), seed=0)
+    model.save_pretrained(tmp_path)
+    own, prompts = make_engine(tmp_path), [[1, 12, 10, 14, 3]] * 16
+    found = []
+    for scale in (4.0, 0.0):
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "experts" in name:
+                    parameter.mul_(scale)
+        own.load(model.state_dict())
+        out = own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, request_seeds(0, 0, 0, 0, 16))
+        found.append(gap(model, prompts, out))
+    assert found[0] > 1e-3 and found[1] <= 1e-5
+
+
 @dataclass
 class Run:
     """What a spy saw of a training: prompts and generations in order, and the published folder."""

@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
     if args.engines:
         from workflows.bench_engines import measure_engines
 
-        return measure_engines(min(args.steps, 5), args.full)
+        return measure_engines(min(args.steps, 4), args.full)
     if args.rollouts:
         from workflows.bench_rollouts import measure_rollouts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from workflows import bench_engines
-from workflows.bench_engines import DEFAULT, PRECISIONS, REFUSED, RUNNERS, Row, make_cell, refusals, render
+from workflows.engine_table import DEFAULT, PRECISIONS, REFUSED, RUNNERS, Row, make_cell, refusals, render
 
 CELLS = [(e, runner, p) for e, precisions in PRECISIONS.items() for runner in RUNNERS for p in precisions]
 

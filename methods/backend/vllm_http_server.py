@@ -23,6 +23,8 @@ TOP_K = "tether_top_k"  # key in vLLM's free-form arguments of a request
 class VLLMServer(vLLMHttpServer):
     """Adds to verl's server: top-K log-probs, and a seed for each request."""
 
+    engine: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # With 1 vLLM (platforms/cpu.py:310) puts the worker into yet another process.
@@ -71,6 +73,7 @@ class VLLMServer(vLLMHttpServer):
         finished = self.engine.finished.pop(request_id)
         if top_k:
             out = generation(finished.outputs[:1], top_k, pad_id=0, version=0)
+            assert out.support_ids is not None and out.support_logp is not None
             output.extra_fields[SUPPORT] = (out.support_ids[0], out.support_logp[0])
         return output
 

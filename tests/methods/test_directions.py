@@ -7,6 +7,7 @@ predict them is an experiment, no test. TV is checked away from ties of mu and p
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,17 +17,17 @@ from torch import Tensor
 
 from methods.directions import TAIL_RULES, TailRule, full_direction, predictive_direction, reduced_direction
 from methods.masks import topk_proximity
-from methods.measures import MEASURES, Measure
+from methods.measures import L2, MEASURES, Measure
 from methods.signals import sanitise
 from methods.support import masses
 from tests.methods import reference
-from tests.methods.helpers import Rows, pairs_of_logits, properties, random_rows, tensor
+from tests.methods.helpers import Rows, measure_properties, pairs_of_logits, random_rows, tensor
 
 LOGITS = pairs_of_logits()
 KINK = 1e-3
 SLOPE = {"rtol": 1e-4, "atol": 1e-7}
 
-measures = pytest.mark.parametrize("measure", MEASURES.values(), ids=sorted(MEASURES))
+measures = pytest.mark.parametrize("measure", MEASURES.values(), ids=list(MEASURES))
 
 
 def one_row(logits: tuple[list[float], list[float]], k: int, top_k: int) -> Rows:
@@ -54,7 +55,7 @@ def every_k(measure: Measure, mu: Tensor, pi: Tensor) -> Tensor:
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_full_direction_is_the_slope_of_the_divergence(measure: Measure, logits, data) -> None:
     mu, pi = (reference.softmax(z) for z in logits)
@@ -65,7 +66,7 @@ def test_full_direction_is_the_slope_of_the_divergence(measure: Measure, logits,
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_collision_rule_is_the_slope_of_the_reduced_divergence(measure: Measure, logits, data) -> None:
     """The true step over the whole vocabulary, seen through S and one tail cell."""
@@ -81,7 +82,7 @@ def test_collision_rule_is_the_slope_of_the_reduced_divergence(measure: Measure,
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_aggregated_rule_is_exact_for_a_tail_with_one_logit(measure: Measure, logits, data) -> None:
     """Eq. 10: an (m + 1)-way softmax whose last logit is the tail's."""
@@ -96,10 +97,14 @@ def test_aggregated_rule_is_exact_for_a_tail_with_one_logit(measure: Measure, lo
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=pairs_of_logits(2, 4), extra=st.integers(1, 5), tails=st.tuples(st.floats(-6, -1), st.floats(-6, -1)))
 def test_uniform_rule_is_exact_for_even_tails(measure: Measure, logits, extra: int, tails) -> None:
-    """Eq. 11: the tail's ids share one logit in each policy, below all candidates of mu."""
+    """Eq. 11: the tail's ids share one logit in each policy, below all candidates of mu.
+
+    It holds for f-divergences, which pool cells of one quotient without loss. The l2 distance is none: pooled, n - m
+    equal excesses of it count n - m times what they count apart.
+    """
     head = len(logits[0])
     mu_logits = [z + 10.0 for z in logits[0]] + [tails[0]] * extra
     pi_logits = [*logits[1], *[tails[1]] * extra]
@@ -107,11 +112,16 @@ def test_uniform_rule_is_exact_for_even_tails(measure: Measure, logits, extra: i
     assume(smooth(measure, mu, pi))
     rows = one_row((mu_logits, pi_logits), 0, head)
     want = reference.slope(measure.name, mu, pi_logits, 0)
+    if measure is L2:
+        excess = pi[-1] - mu[-1]
+        # The pooled tail, extra^2 (pi_j - mu_j)^2 / 2, less its parts, extra (pi_j - mu_j)^2 / 2, along the same step.
+        moved = -pi[-1] * (pi[-1] + pi[0] - math.fsum(p * p for p in pi))
+        want += (extra**2 - extra) * excess * moved
     torch.testing.assert_close(direction(rows, measure, "uniform"), want, **SLOPE)
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS)
 def test_the_mean_direction_under_pi_is_zero(measure: Measure, logits) -> None:
     """E_{k~pi}[d_k] = 0: the global term is the baseline of the local one."""
@@ -121,7 +131,7 @@ def test_the_mean_direction_under_pi_is_zero(measure: Measure, logits) -> None:
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_k_equal_to_v_is_the_full_form(measure: Measure, logits, data) -> None:
     """With nothing outside S every tail rule gives the full direction, and the reduced value the full divergence."""
@@ -148,7 +158,7 @@ def test_identical_policies_have_no_direction(measure: Measure) -> None:
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_uniform_and_aggregated_bracket_the_collision_rule(measure: Measure, logits, data) -> None:
     size = len(logits[0])
@@ -158,7 +168,7 @@ def test_uniform_and_aggregated_bracket_the_collision_rule(measure: Measure, log
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=pairs_of_logits(2, 2), k=st.integers(0, 1))
 def test_two_outcomes_leave_the_ratio_nothing_to_miss(measure: Measure, logits, k: int) -> None:
     """For V = 2 every divergence moves the way the sampled ratio says."""
@@ -189,6 +199,20 @@ def test_a_rule_that_lacks_its_input_says_so() -> None:
         predictive_direction(signals, measure, "even")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="top_k"):
         predictive_direction(sanitise(random_rows(0).signals(support=None)), measure, "none")
+
+
+def test_a_full_view_without_its_inputs_says_so() -> None:
+    """Both distributions and the sampled ids; an id outside the vocabulary is named with its position."""
+    signals = sanitise(random_rows(0).signals())
+    measure = MEASURES["tv"]
+    for lacking in ("full", "sampled"):
+        with pytest.raises(ValueError, match=f"signals.{lacking} is missing"):
+            predictive_direction(replace(signals, **{lacking: None}), measure, "full")
+    for bad in (12, -1):
+        ids = signals.sampled.clone()
+        ids[1, 2] = bad
+        with pytest.raises(ValueError, match=rf"signals.sampled\[1, 2\] = {bad}: allowed are 0 to 11"):
+            predictive_direction(replace(signals, sampled=ids), measure, "full")
 
 
 def test_collision_mass_is_kept_between_zero_and_one_merged_token() -> None:

@@ -14,11 +14,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from methods import registry
 from methods.directions import predictive_direction, ratio_direction
 from methods.masks import topk_proximity, trust_region_keep
-from methods.measures import FORWARD_KL, MEASURES
-from methods.signals import Signals, Support, sanitise
-from tests.methods.helpers import Line, batch_properties, lines, pairs_of_logits, properties, random_rows, tensor
+from methods.measures import FORWARD_KL, MEASURES, TV, binary_kl, binary_tv
+from methods.registry import Needs
+from methods.signals import Signals, sanitise
+from tests.methods.helpers import (
+    Line,
+    batch_properties,
+    changed,
+    lines,
+    pairs_of_logits,
+    properties,
+    random_rows,
+    tensor,
+)
 
 LINES = lines()
 every_line = pytest.mark.parametrize("line", LINES, ids=lambda line: line.label)
@@ -86,6 +97,11 @@ def test_more_radius_never_drops_more(line: Line) -> None:
     assert counts == sorted(counts, reverse=True) and counts[0] > counts[-1]
 
 
+def needs_the_mini_batch(line: Line) -> bool:
+    method = registry.get(line.method)
+    return Needs.MINI_BATCH in method.requires(method.configure(line.options))
+
+
 GARBAGE = [math.nan, math.inf, -math.inf, 1e30, -1e30, 0.0]
 
 
@@ -93,23 +109,10 @@ def padded(signals: Signals, mask: torch.Tensor, garbage: float, garbage_id: int
     """`signals` with everything outside the mask overwritten."""
     inside = mask.unsqueeze(-1)
     support = signals.support
-
-    def spoil(value: torch.Tensor) -> torch.Tensor:
-        return torch.where(mask, value, garbage)
-
-    return replace(
-        signals,
-        response_mask=mask,
-        logp_pi=spoil(signals.logp_pi),
-        logp_mu=spoil(signals.logp_mu),
-        advantages=spoil(signals.advantages),
-        sum_pi_squared=spoil(signals.sum_pi_squared),
-        support=Support(
-            ids=torch.where(inside, support.ids, garbage_id),
-            logp_mu=torch.where(inside, support.logp_mu, garbage),
-            logp_pi=torch.where(inside, support.logp_pi, garbage),
-            valid=support.valid | ~inside,
-        ),
+    ids = replace(support, ids=torch.where(inside, support.ids, garbage_id), valid=support.valid | ~inside)
+    return changed(
+        replace(signals, response_mask=mask, support=ids, sampled=torch.where(mask, signals.sampled, garbage_id)),
+        lambda value: torch.where(mask if value.ndim == 2 else inside, value, garbage),
     )
 
 
@@ -126,7 +129,9 @@ def test_nothing_under_the_response_mask_matters(seed: int, garbage: float, garb
     dirty = padded(signals, mask, garbage, garbage_id)
     for line in LINES:
         g = line.coefficient(dirty)
-        assert torch.equal(g[mask], line.coefficient(signals)[mask]), line.label
+        assert torch.equal(g[mask], line.coefficient(replace(signals, response_mask=mask))[mask]), line.label
+        if not needs_the_mini_batch(line):
+            assert torch.equal(g[mask], line.coefficient(signals)[mask]), line.label
         assert (g[~mask] == 0).all(), line.label
     clean = sanitise(dirty)
     for measure in MEASURES.values():
@@ -136,30 +141,24 @@ def test_nothing_under_the_response_mask_matters(seed: int, garbage: float, garb
 
 def rows_of(signals: Signals, rows: slice) -> Signals:
     """Some sequences of a batch."""
-    support = signals.support
-    return replace(
-        signals,
-        **{n: getattr(signals, n)[rows] for n in ("logp_pi", "logp_mu", "advantages", "response_mask")},
-        sum_pi_squared=signals.sum_pi_squared[rows],
-        support=Support(*(getattr(support, n)[rows] for n in ("ids", "logp_mu", "logp_pi", "valid"))),
-    )
+    support = replace(signals.support, ids=signals.support.ids[rows], valid=signals.support.valid[rows])
+    ids = {"response_mask": signals.response_mask[rows], "sampled": signals.sampled[rows], "support": support}
+    return changed(replace(signals, **ids), lambda value: value[rows])
 
 
 @every_line
 @pytest.mark.parametrize("size", [1, 2])
 def test_micro_batches(line: Line, size: int) -> None:
+    """Methods that say they need the mini-batch are given it whole by the backend."""
+    if needs_the_mini_batch(line):
+        return
     signals = random_rows(2).signals()
     parts = [line.coefficient(rows_of(signals, slice(i, i + size))) for i in range(0, 4, size)]
     assert torch.equal(torch.cat(parts), line.coefficient(signals))
 
 
 def cast(signals: Signals, dtype: torch.dtype) -> Signals:
-    support = signals.support
-    return replace(
-        signals,
-        **{n: getattr(signals, n).to(dtype) for n in ("logp_pi", "logp_mu", "advantages", "sum_pi_squared")},
-        support=replace(support, logp_mu=support.logp_mu.to(dtype), logp_pi=support.logp_pi.to(dtype)),
-    )
+    return changed(signals, lambda value: value.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -183,6 +182,11 @@ def test_dtype(dtype: torch.dtype, seed: int) -> None:
     edges = [(topk_proximity(clean, FORWARD_KL) - 0.15).abs() < 1e-4, ratio_direction(clean).abs() < 1e-4]
     edges += [predictive_direction(clean, FORWARD_KL, rule).abs() < 1e-4 for rule in ("aggregated", "uniform")]
     edges += [(clean.ratio() - edge).abs() < 1e-4 for edge in (0.8, 1.28)]
+    edges += [
+        (topk_proximity(clean, TV) - 0.2).abs() < 1e-4,
+        (binary_tv(clean.logp_mu, clean.logp_pi) - 0.2).abs() < 1e-4,
+    ]
+    edges += [(binary_kl(clean.logp_mu, clean.logp_pi) - 0.05).abs() < 1e-4]
     sure = ~torch.stack(edges).any(0)
     assert sure.float().mean() > 0.5
     for line in LINES:

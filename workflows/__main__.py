@@ -29,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name, default in (("prompt-length", 8), ("response-length", 7)):
         mismatch.add_argument(f"--{name}", type=int, default=default, help="tokens; the default is the toy world's")
     bench.add_argument("--rollouts", action="store_true", help="instead: vLLM against transformers (needs `make vllm`)")
+    bench.add_argument("--engines", action="store_true", help="instead: every engine, runner and precision (5 minutes)")
+    bench.add_argument("--full", action="store_true", help="with --engines: every precision on Ray too (12 minutes)")
     args = parser.parse_args(arguments)
     if args.command == "mismatch":
         from workflows import mismatch as command
@@ -42,6 +44,10 @@ def main(arguments: list[str] | None = None) -> int:
         from workflows.soak import soak
 
         return soak(args.kills, args.seed, args.runner)
+    if args.engines:
+        from workflows.bench_engines import measure_engines
+
+        return measure_engines(min(args.steps, 4), args.full)
     if args.rollouts:
         from workflows.bench_rollouts import measure_rollouts
 

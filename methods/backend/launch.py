@@ -23,7 +23,7 @@ from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
 from methods.backend.ray_watch import RayLostError
 from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Cell, CellError, verl_overrides
-from methods.backend.rollout_settings import ENGINES
+from methods.backend.rollout_settings import ENGINES, SERVERS
 
 
 def compose(cell: Cell) -> Any:
@@ -64,9 +64,7 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
     from methods.backend import engine, platform, policy_loss
 
-    sampler = ENGINES[cell.panel.rollout_engine][1]
-    if cell.panel.server:
-        sampler = "methods.backend.rollout_server.ServerRollout"
+    sampler = (SERVERS if cell.panel.server else ENGINES)[cell.panel.rollout_engine][1]
     expected = {
         "platform": f"{platform.CPUPlatform.__module__}.{platform.CPUPlatform.__qualname__}",
         "method": cell.method,

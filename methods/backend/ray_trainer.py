@@ -17,15 +17,17 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
-from methods.backend import launch, rollout_server, run_folder, server_loop  # noqa: F401  # they register
+from methods.backend import launch, rollout_server, run_folder, server_loop, vllm_server  # noqa: F401  # they register
 from methods.backend.ray_rollout import WorkerRollout
 from methods.backend.recipe import Cell
+from methods.backend.rollout_settings import SERVERS
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
 from methods.backend.worker import TetherWorker
 
 NAME = "tether_ray"
 REPORT_FILE, PROGRESS_FILE = "worker.json", "progress.jsonl"
 POLL_SECONDS = 0.02
+SERVER_NAMES = [name for name, _ in SERVERS.values()]
 
 
 @register_trainer(NAME)
@@ -47,6 +49,10 @@ class RayTrainer(TetherTrainer):
 
     def init(self) -> None:
         """verl's initialisation; then the workers say what they run, and the run's record is opened."""
+        if self.samples_with_vllm_server:
+            # An engine takes seconds to start, and workers too; verl would start one after the other.
+            settings = self.config.actor_rollout_ref
+            self._servers = [vllm_server.start(settings.rollout, settings.model, rank) for rank in range(self.ranks)]
         super().init()
         folder = self.config.trainer.get("tether_work_dir")
         if folder is None:
@@ -59,11 +65,25 @@ class RayTrainer(TetherTrainer):
         run_folder.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
         launch.record(self, cell, Reporter(work / PROGRESS_FILE, self.global_steps))
 
+    @property
+    def samples_with_vllm_server(self) -> bool:
+        return self.config.actor_rollout_ref.rollout.name == vllm_server.NAME
+
     def get_llm_client(self) -> Any:
         """What the batch manager gets: the workers themselves; verl's client would route one sample at a time."""
-        if self.config.actor_rollout_ref.rollout.name == rollout_server.NAME:
+        if self.config.actor_rollout_ref.rollout.name in SERVER_NAMES:
             return super().get_llm_client()
         return WorkerRollout(self.actor_rollout_wg.workers)
+
+    def _validate(self) -> dict[str, float]:
+        """With the current weights in a server that holds one set at a time."""
+        if not self.samples_with_vllm_server:
+            return super()._validate()
+        self.actor_rollout_wg.serve(validate=True)
+        try:
+            return super()._validate()
+        finally:
+            self.actor_rollout_wg.serve(validate=False)
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         self._submitted = {uid: place for place, uid in enumerate(batch["uid"])}

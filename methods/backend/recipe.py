@@ -45,7 +45,7 @@ class Panel:
     lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
     train_precision, rollout_precision: see TRAIN_PRECISIONS and ROLLOUT_PRECISIONS. micro_batch: responses per
     forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
-    fp8_kv or fp8_weights. validate_every, save_every, export_every: in steps (0: only at the end);
+    fp8_kv, fp8_weights or int8_w8a8. validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
     reference_kl: coefficient of verl's KL term (`kl_loss_coef`, estimator k3) to the model that training starts from,
     held in the training precision; 0 for no reference model.
@@ -108,10 +108,6 @@ class Panel:
             raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
         if self.server and self.runner != "ray":
             raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
-        if self.rollout_engine == "vllm" and self.runner != "inprocess":
-            raise CellError("panel.rollout_engine = 'vllm': allowed with panel.runner = 'inprocess' only")
-        if self.server and ROLLOUT_PRECISIONS[self.rollout_precision].quantise != "none":
-            raise CellError(f"panel.rollout_precision = {self.rollout_precision!r}: not with panel.server = True")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -362,9 +358,10 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
     ranks, rollout = cell.panel.ranks, "actor_rollout_ref.rollout"
     if cell.panel.server:
         sampling: dict[str, Any] = {
-            f"{rollout}.name": "hf_server",
+            f"{rollout}.name": rollout_settings.SERVERS[cell.panel.rollout_engine][0],
             f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.server_loop.ServerLoopManager",
             f"{rollout}.agent.default_agent_loop": "tether_single_turn",
+            **(_vllm_server_settings(cell.panel) if cell.panel.rollout_engine == "vllm" else {}),
         }
     else:
         sampling = {
@@ -380,6 +377,17 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
         # Logical slots: verl counts "GPU"s (single_controller/ray/base.py:226), its placement groups ask for CPUs.
         "+ray_kwargs.ray_init.num_gpus": ranks,
         "ray_kwargs.ray_init.num_cpus": 8 + 8 * ranks,
+    }
+
+
+def _vllm_server_settings(panel: Panel) -> dict[str, Any]:
+    """What verl's vLLM server needs on a CPU; weights come from the trainer only (`load_format`'s default)."""
+    rollout = "actor_rollout_ref.rollout"
+    return {
+        # Both concern GPU memory; vLLM refuses the first on a CPU (vllm/config/model.py), the second compiles graphs.
+        f"+{rollout}.enable_sleep_mode": False,
+        f"{rollout}.enforce_eager": True,
+        f"{rollout}.max_model_len": panel.prompt_length + panel.response_length,
     }
 
 

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
-from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from methods.backend.rollout import HFRollout
+from methods.backend.rollout_settings import SERVERS
 from methods.backend.sampling import Generation
 from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 
-NAME = "hf_server"
+NAME = SERVERS["hf"][0]
 # The other responses of a step arrive within milliseconds; waiting for them makes one batch of most.
 GATHER_SECONDS = 0.01
 # Without news for so long, a request must have failed on its way; the others are answered without it.
@@ -112,6 +113,10 @@ class HFServer:
         """Versions and checksums behind the latest training rollout."""
         return self.rollout.sampled
 
+    async def precision(self) -> dict[str, str]:
+        """What its model computes in."""
+        return self.rollout.precision()
+
     async def ring_state(self) -> dict[str, Any]:
         """Past weights, for a checkpoint."""
         return self.rollout.ring.state_dict()
@@ -174,8 +179,8 @@ class ServerRollout(BaseRollout):
         await ray.get_actor(server_name(self.rank)).update_weights.remote(tensors, global_steps)
 
     def precision(self) -> dict[str, str]:
-        """As `HFRollout.precision`; the server imitates no lower precision."""
-        return {"dtype": str(self.dtype).removeprefix("torch."), "quantise": "none"}
+        """As `HFRollout.precision`, asked of the server."""
+        return ray.get(ray.get_actor(server_name(self.rank)).precision.remote())
 
     def details(self) -> dict[str, Any]:
         """Nothing more for the manifest."""
@@ -200,6 +205,4 @@ class ServerRing:
         ray.get(ray.get_actor(server_name(self.rank)).load_ring.remote(state))
 
 
-# verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
-_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{ServerRollout.__name__}"
 RolloutReplicaRegistry.register(NAME, lambda: ServerReplica)

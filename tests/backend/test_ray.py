@@ -5,6 +5,7 @@ Not covered: several nodes, an existing cluster, accelerators, other engines tha
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import re
@@ -205,3 +206,57 @@ def test_a_server_samples_from_the_trainers_weights(served: dict[str, Path]) -> 
         assert data["weights/sampled_version"] == row["step"] - 1 and data["staleness/mean"] == 0
         assert data["tokens/active"] > 0 and data["grad_norm"] > 0
     assert len({row["data"]["weights/sampled_checksum"] for row in steps[1:]}) == 3
+
+
+needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make vllm")
+
+
+@pytest.fixture(scope="module")
+def vllm_runs(cell: Callable[..., Any], folder: Path) -> dict[str, Path]:
+    """vLLM in one process and in Ray's worker, in int8; and verl's vLLM server, in float32. The two Rays at once."""
+    int8 = {"rollout_engine": "vllm", "rollout_quantization": "int8_w8a8"}
+    server = {"runner": "ray", "server": True, "rollout_engine": "vllm", "lag": 0, "mini_batches": 1}
+    started = [
+        Running.start(cell("vllm worker", runner="ray", **int8), folder),
+        Running.start(cell("vllm server", **server), folder),
+    ]
+    try:
+        alone = Running.start(cell("vllm", **int8), folder)
+        started.append(alone)
+        for run in started:
+            run.finish()
+            assert run.left() == []
+    finally:
+        for run in started:
+            run.process.kill()
+    return {run.output.name: run.output for run in started}
+
+
+@needs_vllm
+def test_vllm_in_a_worker_gives_the_same_bytes(vllm_runs: dict[str, Path]) -> None:
+    """With weights quantised anew at each sync, and their differences to the trainer's those of int8."""
+    worker, alone = ((vllm_runs[name] / "metrics.jsonl").read_bytes() for name in ("vllm worker", "vllm"))
+    assert worker == alone
+    assert rows(vllm_runs["vllm"])[1]["data"]["gap/sampled_mean"] > 1e-3
+    report = json.loads((vllm_runs["vllm worker"] / "manifest.json").read_text())["worker"]
+    assert report["rollout_details"] == {"vllm": "0.30.0", "quantization": "int8_w8a8"}
+
+
+@needs_vllm
+def test_verls_vllm_server_samples_from_the_trainers_weights(vllm_runs: dict[str, Path]) -> None:
+    """definition: at every step pi, with the updates of the steps before, is mu to float32's error: one stale or mixed
+    load would show. Each step sampled from other weights, as the engine's process counted them.
+
+    Not covered: lag (test_vllm_server.py), several ranks, equality with the other runners, whose seeds are others.
+    """
+    steps = rows(vllm_runs["vllm server"])
+    assert [row["step"] for row in steps] == [0, 1, 2, 3]
+    for row in steps[1:]:
+        data = row["data"]
+        assert data["gap/sampled_max"] <= 2e-5 and data["gap/topk_max"] <= 2e-5
+        assert 0.5 < data["support/mass_mu"] == pytest.approx(data["support/mass_pi"], abs=1e-5)
+        assert data["weights/sampled_version"] == row["step"] - 1 and data["staleness/mean"] == 0
+        assert data["tokens/active"] > 0 and data["grad_norm"] > 0
+    assert len({row["data"]["weights/sampled_checksum"] for row in steps[1:]}) == 3
+    worker = json.loads((vllm_runs["vllm server"] / "manifest.json").read_text())["worker"]
+    assert worker["rollout"] == "methods.backend.vllm_server.VLLMServerRollout"

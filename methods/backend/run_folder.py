@@ -44,7 +44,8 @@ def fingerprint(cell: Cell) -> dict[str, Any]:
     """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
     package, module = Path(methods.__file__).parent, registry.get(cell.method).module
     own = sys.modules[module].__file__
-    program = [*package.glob("*.py"), *(package / "backend").rglob("*.py"), *([Path(own)] if own else [])]
+    shared = ("*.py", "measures/*.py", "backend/**/*.py")
+    program = [*(path for pattern in shared for path in package.glob(pattern)), *([Path(own)] if own else [])]
     model = [path for path in sorted(Path(cell.model).iterdir()) if path.is_file()]
     read = [*model, *map(Path, cell.train_files), *map(Path, cell.val_files), Path(cell.reward_function.path)]
     return {

@@ -15,11 +15,12 @@ RUNNERS: dict[str, dict[str, Any]] = {
     "ray, server": {"runner": "ray", "server": True},
 }
 _BF16 = {"rollout_precision": "bf16"}
-# Name in the table -> settings. hf imitates fp8 and int8; vLLM has kernels for them.
+# Name in the table -> settings, the default first: it pays for what an engine loads late. hf imitates fp8 and int8;
+# vLLM has kernels for them.
 PRECISIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "hf": {name: {"rollout_precision": name} for name in ("fp32", "bf16", "fp16", "fp8", "int8")},
+    "hf": {name: {"rollout_precision": name} for name in ("bf16", "fp32", "fp16", "fp8", "int8")},
     "vllm": {
-        **{name: {"rollout_precision": name} for name in ("fp32", "bf16", "fp16")},
+        **{name: {"rollout_precision": name} for name in ("bf16", "fp32", "fp16")},
         "fp8": {**_BF16, "rollout_quantization": "fp8_weights"},
         "fp8 cache": {**_BF16, "rollout_quantization": "fp8_kv"},
         "int8": {**_BF16, "rollout_quantization": "int8_w8a8"},

@@ -69,7 +69,7 @@ class SupportLoss:
         # Row of the j-th response token of a sequence that ends at `end`: end - 1 - (responses - j).
         starts = (ends - 1 - responses).repeat_interleave(responses)
         places = torch.arange(len(starts), device=starts.device) - ids.offsets()[:-1].repeat_interleave(responses)
-        statistics = policy_statistics(logits.detach()[starts + places], ids.values())
+        statistics = policy_statistics(logits.detach(), ids.values(), rows=starts + places)
         padded = _Padder(responses)
         # An engine that truncates its sampling marks candidates without mass by -inf; they are no part of the set.
         support_ids = padded(torch.where(logp_mu.values() == -torch.inf, FILLER_ID, ids.values()))

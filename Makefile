@@ -14,7 +14,7 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce test setup vllm reference recover lint bench soak doctor clean distclean
+.PHONY: help tier reproduce test setup vllm reference recover lint bench pages mutate soak doctor clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -66,6 +66,9 @@ lint: $(STAMP)  ## style, types, workflow
 
 bench: $(STAMP)  ## the trainer's step against a minimal loop over the same worker
 	$(RUN) -m workflows bench
+
+pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options and coefficient
+	$(RUN) -m methods pages
 
 soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
 	$(RUN) -m workflows soak --kills 20

@@ -1,0 +1,201 @@
+"""Claim: the committed pages are what the catalogue says now, and the commands print the same facts.
+
+A method without a page (one that a user has just added) breaks nothing here. Not covered: how a figure looks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from methods import registry
+from methods.__main__ import main
+from methods.config import MethodConfigError
+from methods.describe import curve, page, svg
+from methods.describe.facts import facts
+from tests.methods.helpers import SHIPPED
+
+SVG = "{http://www.w3.org/2000/svg}"
+PAGED = sorted(path.stem for path in page.PAGES.glob("*.md") if path.stem != "README")
+
+
+@pytest.mark.parametrize("name", PAGED)
+def test_a_page_is_what_the_catalogue_says(name: str) -> None:
+    about = facts(registry.get(name))
+    assert (page.PAGES / f"{name}.md").read_text() == page.page(about), "run `make pages`"
+    assert (page.PAGES / f"{name}.svg").read_text() == page.figure(about), "run `make pages`"
+
+
+def test_the_index_lists_the_pages() -> None:
+    assert (page.PAGES / "README.md").read_text() == page.index([facts(registry.get(name)) for name in PAGED])
+    assert set(SHIPPED) <= set(PAGED), "run `make pages`"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_option_says_what_it_means_and_what_it_accepts(name: str) -> None:
+    for option in facts(registry.get(name)).options:
+        assert option.allowed and option.meaning, option
+
+
+def test_facts_are_read_from_docstring_and_options() -> None:
+    about = facts(registry.get("drpo"), {"delta": 0.15})
+    assert about.formula.splitlines()[1] == "g = r · A · w,  w = 1 - sign(A (r - 1)) · |pi - mu| / delta"
+    assert about.summary.startswith("DRPO: a smooth") and about.notes[0].startswith("w falls linearly")
+    assert list(about.sections) == ["Source", "Shapes", "Detached", "Public code"]
+    assert about.sections["Shapes"] == "signals [B, T] to g [B, T]."
+    assert (about.paper, about.equation, about.needs) == ("arXiv 2606.09821", "Eqs. 8-9", "sampled")
+    delta, cap = about.options
+    assert (delta.name, delta.kind, delta.default, delta.value) == ("delta", "number", "12.5", "0.15")
+    assert delta.allowed == "a finite number > 0" and delta.meaning == "the shift |pi - mu| at which the weight is zero"
+    assert (cap.kind, cap.default, cap.allowed) == (
+        "number or none",
+        "none",
+        "a finite number >= 1, or null for no cap",
+    )
+    low = facts(registry.get("ppo_clip_higher")).options[0]
+    assert low.allowed == "a finite number > 0; 0 < eps_low <= 1" and low.meaning == "widths of the band"
+    assert facts(registry.get("dppo_topk_kl")).needs == "top-K"
+
+
+def test_curves_are_the_coefficient() -> None:
+    """r A without a trust region; the DPPO mask at a radius no token reaches; both start at A."""
+    pg_is, dppo = registry.get("pg_is"), registry.get("dppo_topk_kl")
+    plain = curve.curves(pg_is, pg_is.configure())
+    assert [(c.mu, c.advantage) for c in plain] == [(mu, sign) for sign in (1.0, -1.0) for mu in curve.MUS]
+    for one in plain:
+        assert one.start == pytest.approx(one.advantage)
+        assert one.g == pytest.approx([one.advantage * pi / one.mu for pi in one.pi])
+    wide = curve.curves(dppo, dppo.configure({"delta": 100.0, "ratio_cap": None}))
+    for one, other in zip(wide, plain, strict=True):
+        assert one.g == pytest.approx(other.g)
+    assert any(0.0 in one.g for one in curve.curves(dppo, dppo.configure()))
+
+
+def test_methods_that_rank_a_mini_batch_see_one_token_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, seen = registry.get("dppo_topk_kl"), []
+
+    def coefficient(signals: object, config: object) -> object:
+        seen.append(signals)
+        return method.coefficient(signals, config)  # type: ignore[arg-type]
+
+    spy = registry.Method(
+        "spy", "Spy", "none", "N", coefficient, method.config_type, registry.Needs.MINI_BATCH | method.needs, "none"
+    )
+    alone = curve.curves(spy, spy.configure(), mus=(0.1,))
+    assert len(seen) == 2 * (len(curve.LOGITS) + 1)
+    assert seen[0].support.logp_pi.shape == (1, 1, 4) and seen[0].full[0].shape == (1, 1, 5)
+    assert alone == curve.curves(method, method.configure(), mus=(0.1,))
+    assert "a mini-batch of its own" in curve.assumptions(registry.Needs.MINI_BATCH)
+
+
+def test_the_figure_shows_every_point_of_every_curve() -> None:
+    about = facts(registry.get("dppo_topk_kl"), {"delta": 0.05})
+    drawn = page.figure(about)
+    assert drawn == page.figure(about)
+    root = ET.fromstring(drawn)
+    lines, dots = root.findall(f".//{SVG}polyline"), root.findall(f".//{SVG}g/{SVG}circle")
+    want = curve.curves(about.method, about.config)
+    assert len(lines) == len(dots) == len(want) == 10
+    for line, one in zip(lines, want, strict=True):
+        heights = [float(pair.split(",")[1]) for pair in line.get("points", "").split()]
+        assert len(heights) == len(one.g)
+        # A larger g is drawn higher (a smaller y), up to the rounding of a tenth of a pixel.
+        pairs = sorted(zip(one.g, heights, strict=True))
+        assert all(b <= a + 0.11 for (_, a), (_, b) in zip(pairs[:-1], pairs[1:], strict=True))
+    shown = [text.text for text in root.findall(f"{SVG}text")]
+    assert "DPPO Top-K KL (dppo_topk_kl), delta = 0.05" in shown and ".01" in shown and "π = μ" in shown
+    cues = {(line.get("stroke"), line.get("stroke-dasharray")) for line in lines}
+    assert len(cues) == len(svg.COLOURS) == len(set(svg.DASHES))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "want"),
+    [(0, 5, [0, 1, 2, 3, 4, 5]), (-1.2, 0, [-1.2, -1, -0.8, -0.6, -0.4, -0.2, 0]), (0, 0, None)],
+)
+def test_ticks_are_round_and_cover_the_range(low: float, high: float, want: list[float] | None) -> None:
+    ticks = svg._ticks(low, high)
+    assert ticks[0] <= low and ticks[-1] >= high and ticks[-1] > ticks[0] and len(ticks) <= 8
+    if want:
+        assert ticks == pytest.approx(want)
+
+
+def test_pages_are_written_where_they_differ_and_removed_with_their_method(tmp_path: Path) -> None:
+    written, gone = page.write(tmp_path)
+    assert len(written) == 2 * len(registry.names()) + 1 and not gone
+    (tmp_path / "drpo.md").write_text("old")
+    (tmp_path / "retired.md").write_text("old")
+    (tmp_path / "notes.txt").write_text("kept")
+    assert page.write(tmp_path) == (["drpo.md"], ["retired.md"])
+    assert (tmp_path / "notes.txt").exists() and len(list(tmp_path.iterdir())) == len(written) + 1
+
+
+def test_list_prints_a_line_per_method(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(registry.names())
+    start = header.index("paper")
+    assert all(line[start - 1] == " " and line[start] != " " for line in lines), "columns are aligned"
+    assert main(["list", "--json"]) == 0
+    rows = {row.pop("name"): row for row in json.loads(capsys.readouterr().out)}
+    assert rows["drpo"] == {
+        "title": "DRPO",
+        "paper": "arXiv 2606.09821",
+        "equation": "Eqs. 8-9",
+        "mark": "F",
+        "needs": "sampled",
+    }
+
+
+def test_show_prints_facts_and_writes_the_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figure = tmp_path / "ppo.svg"
+    command = ["show", "ppo_clip_higher", "--option", "eps_low=.1", "--option", "ratio_cap=null", "--svg", str(figure)]
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    for part in ("g = min(r, C) · A,  or 0", "Needs: sampled", "Detached: r.", "Public code: verl's", "[F: exact"):
+        assert part in out
+    assert "  eps_low    number          0.2      0.1    a finite number > 0; 0 < eps_low <= 1" in out
+    assert "  ratio_cap  number or none  5.0      none " in out
+    options = {"eps_low": 0.1, "ratio_cap": None}
+    assert figure.read_text() == page.figure(facts(registry.get("ppo_clip_higher"), options))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ppo_clip_higer"], "unknown method 'ppo_clip_higer'; near: ppo_clip_higher"),
+        (["predictive"], "near: predictive_"),
+        (["xyz"], "unknown method 'xyz'; `python -m methods list` prints all"),
+        (["drpo", "--option", "delta"], "--option 'delta': allowed is KEY=VALUE"),
+        (["drpo", "--option", "delta=wide"], "delta = 'wide': allowed is a finite number > 0"),
+        (["drpo", "--option", "beta=1"], "unknown option 'beta'; its options are: delta, ratio_cap"),
+        (["drpo", "--svg", "a.png"], "--svg a.png: allowed is a file that ends in .svg"),
+        (["drpo", "--svg", "nowhere/a.svg"], "in a folder that exists"),
+    ],
+)
+def test_a_call_that_makes_no_sense_says_why(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_facts_refuse_bad_options() -> None:
+    with pytest.raises(MethodConfigError, match="delta = -1"):
+        facts(registry.get("drpo"), {"delta": -1})
+
+
+def test_a_method_that_tells_little_still_has_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The README's example: one sentence, no formula block, no sections but the source."""
+    module = types.ModuleType("methods_of_a_test", "Ones: g = 1.  Source: this work.")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    real = registry.get("pg_is")
+    method = registry.Method(
+        "ones", "Ones", "this work", "N", real.coefficient, real.config_type, real.needs, module.__name__
+    )
+    text = page.page(facts(method))
+    assert "# Ones (`ones`)\n\nOnes: g = 1.\n\n| source" in text and "| this work | N: ours | sampled |" in text

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Numbers of a chunk. CPU: two float32 work buffers of 2^18 numbers are 2 MB and stay in cache, so that the logits come
+# Numbers of a chunk. CPU: two float32 work buffers of 2^19 numbers are 4 MB and stay in cache, so that the logits come
 # from memory once. Elsewhere: 2^24 (64 MB) keep a device busy and are small against any model's logits.
-CHUNK_ELEMENTS = 1 << 18
+CHUNK_ELEMENTS = 1 << 19
 DEVICE_CHUNK_ELEMENTS = 1 << 24
 # exp is exactly zero in float32 below -103.98; a finite floor in place of -inf makes 0 * z zero, not NaN.
 LOWEST = -110.0

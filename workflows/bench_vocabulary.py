@@ -21,7 +21,7 @@ from methods.directions import reduced_direction, sampled_slot
 from methods.measures import FORWARD_KL, reduced_value
 from methods.signals import Support
 from methods.support import masses, united
-from methods.vocabulary import CHUNK_ELEMENTS, policy_statistics
+from methods.vocabulary import policy_statistics
 
 SEQUENCES, TOKENS, TOP_K, VOCABULARY = 64, 512, 20, 50_000
 ROUNDS = 5
@@ -98,11 +98,9 @@ def _contestants(
         for logit, label in zip(each, sampled, strict=True):
             logprobs_from_logits(logit.unsqueeze(0), label.unsqueeze(0))
 
-    fits = max(1, CHUNK_ELEMENTS // logits.shape[-1])
     return {
         "torch.logsumexp, whole": (lambda: torch.logsumexp(part, -1), len(part) / len(logits)),
-        "torch.logsumexp, one row at a time": (chunked(1), 1.0),
-        f"torch.logsumexp, {fits} rows at a time": (chunked(fits), 1.0),
+        **{f"torch.logsumexp, {n} row{'s' if n > 1 else ''} at a time": (chunked(n), 1.0) for n in (1, 4, 16)},
         "one pass: all statistics, measure, direction": (lambda: one_pass(logits, ids, logp_mu), 1.0),
         "verl: log-prob of the sampled token": (verl_sampled, 1.0),
         "verl: log-prob, entropy, log_softmax gather": (verl, 1.0),

@@ -5,6 +5,8 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 CORES ?= 2
 TIER ?= toy
+SAMPLE ?= 200
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
@@ -69,6 +71,9 @@ bench: $(STAMP)  ## the trainer's step against a minimal loop over the same work
 
 pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options and coefficient
 	$(RUN) -m methods pages
+
+mutate: $(STAMP)  ## faults put into methods/, one by one: do the tests notice? (SAMPLE=200, 0 for all; SEED=0)
+	$(RUN) -m workflows.mutation --sample $(SAMPLE) --seed $(SEED)
 
 soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
 	$(RUN) -m workflows soak --kills 20

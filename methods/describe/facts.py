@@ -128,10 +128,11 @@ def _meanings(kind: type[MethodConfig]) -> dict[str, str]:
     for owner in kind.__mro__:
         if owner is object or not (owner.__doc__ or "").strip():
             continue
-        name = "|".join(re.escape(field.name) for field in fields(kind))
-        parts = re.split(rf"\b((?:{name})(?:,\s+(?:{name}))*):\s+", inspect.cleandoc(owner.__doc__ or ""))
+        # A name may have a remark, as in `lower (or None), upper: the bounds`.
+        name = rf"(?:{'|'.join(re.escape(field.name) for field in fields(kind))})(?:\s+\([^)]*\))?"
+        parts = re.split(rf"\b({name}(?:,\s+{name})*):\s+", inspect.cleandoc(owner.__doc__ or ""))
         for group, text in zip(parts[1::2], parts[2::2], strict=True):
-            for each in re.split(r",\s+", group):
+            for each in re.findall(r"(\w+)(?:\s+\([^)]*\))?(?:,|$)", group):
                 found.setdefault(each, " ".join(text.split()).rstrip(" ;."))
     return found
 

@@ -64,6 +64,7 @@ def test_facts_are_read_from_docstring_and_options() -> None:
 
 def test_curves_are_the_coefficient() -> None:
     """r A without a trust region; the DPPO mask at a radius no token reaches; both start at A."""
+    assert sum(curve.SHARES) == pytest.approx(1, abs=1e-15)
     pg_is, dppo = registry.get("pg_is"), registry.get("dppo_topk_kl")
     plain = curve.curves(pg_is, pg_is.configure())
     assert [(c.mu, c.advantage) for c in plain] == [(mu, sign) for sign in (1.0, -1.0) for mu in curve.MUS]

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     start = time.monotonic()
     preload()
-    calls, seconds = record(ROOT / CODE, args.tests)
+    calls, seconds = record(code_files(), args.tests)
     print(f"{len(sample)} of {len(every)} faults, {len(calls)} tests, recorded in {time.monotonic() - start:.0f} s")
     known = equivalents()
     survivors, killed, skipped, unreached = [], 0, 0, 0
@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         tests, reached = choose(mutant, source, calls, seconds)
         unreached += not reached
-        # Recording slows the tests down, so a sound mutant stays far below this.
         limit = 20 + 3 * sum(seconds[test] for test in tests)
         if kill(ROOT / mutant.path, mutated(source, mutant), tests, limit) == 0:
             survivors.append(mutant)
@@ -90,11 +89,10 @@ def choose(
     call something in the same file first.
     """
     spans = enclosing(source)
-    file = str(ROOT / mutant.path)
     span = spans.get(mutant.line)
     callers, same_file = set(), set()
     for test, found in calls.items():
-        lines = [line for name, line in found if name == file]
+        lines = [line for name, line in found if name == mutant.path]
         if lines:
             same_file.add(test)
         if span is not None and any(span[0] <= line <= span[1] for line in lines):

@@ -12,12 +12,15 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import torch
 
 from methods import registry
 from methods.__main__ import main
 from methods.config import MethodConfigError
 from methods.describe import curve, page, svg
 from methods.describe.facts import facts
+from methods.registry import Needs
+from methods.signals import Scope, sanitise
 from tests.methods.helpers import SHIPPED
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -77,6 +80,46 @@ def test_curves_are_the_coefficient() -> None:
     assert any(0.0 in one.g for one in curve.curves(dppo, dppo.configure()))
 
 
+def test_the_signals_of_a_curve_are_one_pair_of_policies() -> None:
+    """Whatever a method reads, it reads the same mu and pi."""
+    mu, pi = torch.tensor([0.1, 0.3], dtype=torch.float64), torch.tensor([0.2, 0.05], dtype=torch.float64)
+    signals = sanitise(curve._signals(mu, pi, -1.0))
+    assert signals.full is not None and signals.support is not None and signals.uniforms is not None
+    full_mu, full_pi = (logp.exp() for logp in signals.full)
+    for full, sampled, logp in ((full_mu, mu, signals.logp_mu), (full_pi, pi, signals.logp_pi)):
+        torch.testing.assert_close(full.sum(-1), torch.ones(2, 1, dtype=torch.float64))
+        torch.testing.assert_close(full[:, 0, 0], sampled)
+        torch.testing.assert_close(
+            full[..., 1:] / (1 - full[..., :1]), torch.tensor(curve.SHARES).expand(2, 1, 4).double()
+        )
+        torch.testing.assert_close(logp.exp().squeeze(-1), sampled)
+    assert signals.logp_old is not None and torch.equal(signals.logp_old, signals.logp_mu)
+    torch.testing.assert_close(signals.sum_pi_squared, (full_pi**2).sum(-1))
+    torch.testing.assert_close(signals.entropy, -(full_pi * full_pi.log()).sum(-1))
+    support = signals.support
+    assert support.ids.tolist() == [[[0, 1, 2, 0]]] * 2 and support.valid.tolist() == [[[True] * 3 + [False]]] * 2
+    torch.testing.assert_close(support.logp_mu.exp()[..., :3], full_mu[..., :3])
+    torch.testing.assert_close(support.logp_pi.exp()[..., :3], full_pi[..., :3])
+    assert signals.vocab_size == 5 and (signals.uniforms == 0.5).all() and (signals.advantages == -1).all()
+    assert signals.response_mask.all() and (signals.sampled == 0).all() and signals.scope is Scope.MINI_BATCH
+
+
+def test_a_caption_says_what_was_assumed() -> None:
+    words = {
+        Needs.SAMPLED: "Responses of one token.",
+        Needs.TOP_K: "share the rest .6 : .25 : .1 : .05",
+        Needs.FULL: "Five tokens",
+        Needs.SUM_PI_SQUARED: "Five tokens",
+        Needs.RECOMPUTED_ANCHOR: "The recomputed anchor equals mu.",
+        Needs.MINI_BATCH: "Each token is a mini-batch of its own.",
+        Needs.RANDOM: "The random number is .5.",
+    }
+    assert set(words) == {Needs.SAMPLED, *Needs}
+    for need, text in words.items():
+        assert text in curve.assumptions(need)
+        assert need is Needs.SAMPLED or curve.assumptions(need) != curve.assumptions(Needs.SAMPLED)
+
+
 def test_methods_that_rank_a_mini_batch_see_one_token_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     method, seen = registry.get("dppo_topk_kl"), []
 
@@ -85,13 +128,12 @@ def test_methods_that_rank_a_mini_batch_see_one_token_at_a_time(monkeypatch: pyt
         return method.coefficient(signals, config)  # type: ignore[arg-type]
 
     spy = registry.Method(
-        "spy", "Spy", "none", "N", coefficient, method.config_type, registry.Needs.MINI_BATCH | method.needs, "none"
+        "spy", "Spy", "none", "N", coefficient, method.config_type, Needs.MINI_BATCH | method.needs, "none"
     )
     alone = curve.curves(spy, spy.configure(), mus=(0.1,))
     assert len(seen) == 2 * (len(curve.LOGITS) + 1)
     assert seen[0].support.logp_pi.shape == (1, 1, 4) and seen[0].full[0].shape == (1, 1, 5)
     assert alone == curve.curves(method, method.configure(), mus=(0.1,))
-    assert "a mini-batch of its own" in curve.assumptions(registry.Needs.MINI_BATCH)
 
 
 def test_the_figure_shows_every_point_of_every_curve() -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from workflows.mutation.__main__ import EQUIVALENT, choose, code_files, equivalents, wilson
-from workflows.mutation.operators import Mutant, difference, enclosing, mutants, mutated
+from workflows.mutation.operators import Mutant, difference, enclosing, excerpt, mutants, mutated
 from workflows.mutation.runner import ROOT, Finder, forked
 
 SOURCE = '''"""A module."""
@@ -81,6 +81,12 @@ def test_every_operator_and_nothing_that_is_no_fault() -> None:
 )
 def test_faults_of_one_line(line: str, want: list[str]) -> None:
     assert changes(line) == want
+
+
+def test_a_long_line_is_cut_to_what_differs() -> None:
+    diff = f"-{'a' * 200}1{'b' * 200}\n+{'a' * 200}23{'b' * 200}"
+    assert excerpt(diff, around=3) == "-… aaa1bbb\n+… aaa23bbb"
+    assert excerpt("-a\n+b") == "-a\n+b"
 
 
 def test_a_fault_is_one_change_and_every_file_of_methods_has_some() -> None:

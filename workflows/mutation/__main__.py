@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from workflows.mutation.operators import Mutant, difference, enclosing, mutants, mutated
+from workflows.mutation.operators import Mutant, difference, enclosing, excerpt, mutants, mutated
 from workflows.mutation.runner import ROOT, kill, preload, record
 
 EQUIVALENT = Path(__file__).with_name("equivalent.json")
@@ -65,9 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         limit = 20 + 3 * sum(seconds[test] for test in tests)
         if kill(ROOT / mutant.path, mutated(source, mutant), tests, limit) == 0:
             survivors.append(mutant)
-            print(
-                f"\nsurvived {mutant.path}:{mutant.line}, {mutant.operator}\n{difference(source, mutant)}", flush=True
-            )
+            diff = excerpt(difference(source, mutant))
+            print(f"\nsurvived {mutant.path}:{mutant.line}, {mutant.operator}\n{diff}", flush=True)
         else:
             killed += 1
     low, high = wilson(killed, killed + len(survivors))

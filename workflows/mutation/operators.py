@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import copy
 import difflib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -97,6 +98,19 @@ def difference(source: str, mutant: Mutant) -> str:
     after = ast.unparse(mutated(source, mutant)).splitlines()
     changes = difflib.unified_diff(before, after, n=0, lineterm="")
     return "\n".join(line for line in changes if not line.startswith(("---", "+++", "@@")))
+
+
+def excerpt(diff: str, around: int = 60) -> str:
+    """A diff for people: long lines are cut to what differs and a little around it."""
+    lines = diff.splitlines()
+    if len(lines) != 2 or max(map(len, lines)) <= 120:
+        return diff
+    old, new = (line[1:] for line in lines)
+    same = len(os.path.commonprefix([old, new]))
+    tail = min(len(os.path.commonprefix([old[::-1], new[::-1]])), len(old) - same, len(new) - same)
+    start = max(0, same - around)
+    cut = [line[start : len(line) - tail + around] for line in (old, new)]
+    return f"-{'… ' if start else ''}{cut[0]}\n+{'… ' if start else ''}{cut[1]}"
 
 
 def enclosing(source: str) -> dict[int, tuple[int, int]]:

@@ -5,20 +5,23 @@ A method without a page (one that a user has just added) breaks nothing here. No
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import types
 import xml.etree.ElementTree as ET
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 
 from methods import registry
 from methods.__main__ import main
-from methods.config import MethodConfigError
+from methods.config import MethodConfig, MethodConfigError
 from methods.describe import curve, page, svg
-from methods.describe.facts import facts
+from methods.describe.facts import facts, needs_words
 from methods.registry import Needs
 from methods.signals import Scope, sanitise
 from tests.methods.helpers import SHIPPED
@@ -63,6 +66,66 @@ def test_facts_are_read_from_docstring_and_options() -> None:
     low = facts(registry.get("ppo_clip_higher")).options[0]
     assert low.allowed == "a finite number > 0; 0 < eps_low <= 1" and low.meaning == "widths of the band"
     assert facts(registry.get("dppo_topk_kl")).needs == "top-K"
+
+
+@dataclass(frozen=True)
+class AnyConfig(MethodConfig):
+    """size: how large; low (or None), high: the ends of the range.
+
+    rule: which one; plain: whether it is.
+    """
+
+    size: int
+    low: float | None = None
+    high: tuple[float, float] = (1.0, 2.0)
+    rule: Literal["a", "b"] = "a"
+    plain: bool = True
+
+    def __post_init__(self) -> None:
+        if self.rule not in ("a", "b"):
+            raise MethodConfigError(f"rule = {self.rule!r}: allowed are a, b")
+        if self.size < 1:
+            raise MethodConfigError(f"size = {self.size!r}: allowed is 1 and above")
+
+
+def test_options_of_any_config_are_described() -> None:
+    """A check that stumbles over a value's type, a required option and types of several kinds are no obstacle."""
+    drpo = registry.get("drpo")
+    method = registry.Method("any", "Any", "none", "N", drpo.coefficient, AnyConfig, drpo.needs, drpo.module)
+    about = facts(method, {"size": 3, "high": [1.0, 4.0]})
+    assert [dataclasses.astuple(option) for option in about.options] == [
+        ("size", "integer", "required", "3", "how large", "1 and above"),
+        ("low", "number or none", "none", "none", "the ends of the range", ""),
+        ("high", "(number, number)", "(1.0, 2.0)", "(1.0, 4.0)", "the ends of the range", ""),
+        ("rule", "`a` or `b`", "a", "a", "which one", "a, b"),
+        ("plain", "true or false", "true", "true", "whether it is", ""),
+    ]
+    assert "any: {method: any, options: {high: [1.0, 2.0]}}" in page.page(about)
+    assert "+actor_rollout_ref.actor.policy_loss.options.high=[1.0, 2.0]" in page.page(about)
+
+
+def test_formulas_and_notes_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = (
+        "First.\n\n    a = b\n      more\n\nThen\nthis.\n\n    c = d\n\nLast. Shapes: [B].\nEquals: pg_is at C = 1.\n"
+    )
+    module = types.ModuleType("methods_of_a_test", document)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    about = facts(dataclasses.replace(registry.get("pg_is"), module=module.__name__))
+    assert about.formula == "a = b\n  more\n\nc = d"
+    assert about.summary == "First." and about.notes == ("Then this.", "Last.")
+    assert about.sections == {"Shapes": "[B].", "Equals": "pg_is at C = 1."}
+    assert "## Equals\n\npg_is at C = 1.\n" in page.page(about) and "Equals: pg_is at C = 1." in page.text(about)
+
+
+def test_needs_in_words() -> None:
+    assert needs_words(Needs.SAMPLED) == "sampled"
+    assert needs_words(Needs.TOP_K | Needs.RANDOM) == "top-K + random"
+    assert len({needs_words(need) for need in Needs}) == len(Needs)
+    depends = dataclasses.replace(registry.get("dppo_topk_kl"), needs=lambda config: Needs.FULL)
+    about = facts(depends)
+    assert about.needs == "full" and "Needs: full (depends on the options)" in page.text(about)
+    assert "| full with the defaults; it depends on the options |" in page.page(about)
+    assert "hands to a loss (full)" in page.page(about)
 
 
 def test_curves_are_the_coefficient() -> None:

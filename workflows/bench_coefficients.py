@@ -36,8 +36,8 @@ def measure_coefficients(steps: int) -> int:
         f"step: {step:.3f} CPU seconds, {len(signals)} micro-batches, {tokens} tokens (median of {len(whole)} steps)\n"
     )
     print("| part of the training step | ms | share |\n|---|---|---|")
-    for name, seconds in parts.items():
-        print(f"| {name} | {1000 * statistics.median(seconds):.1f} | {statistics.median(seconds) / step:.2%} |")
+    for name, spent in parts.items():
+        print(f"| {name} | {1000 * statistics.median(spent):.1f} | {statistics.median(spent) / step:.2%} |")
     print("\n| method, all its calls of a step | ms | share |\n|---|---|---|")
     shares = {}
     for name in registry.names():

@@ -93,12 +93,12 @@ def test_a_fault_is_one_change_and_every_file_of_methods_has_some() -> None:
     for path in code_files():
         source, seen = path.read_text(), set()
         plain = ast.dump(ast.parse(source))
-        for mutant in mutants("m.py", source)[:40]:
+        for mutant in mutants("m.py", source)[::25]:
             tree = mutated(source, mutant)
             compile(tree, "m.py", "exec")
             seen.add(ast.dump(tree))
             assert ast.dump(tree) != plain
-        assert len(seen) == min(40, len(mutants("m.py", source)))
+        assert len(seen) == len(mutants("m.py", source)[::25])
     assert not any("backend" in path.parts for path in code_files()) and len(code_files()) > 15
 
 

@@ -205,6 +205,10 @@ def _calls(node: ast.Call) -> Iterator[tuple[str, ast.AST]]:
         swapped = copy.deepcopy(node)
         swapped.args[1:] = swapped.args[:0:-1]
         yield "branches swapped", swapped
-    is_method = isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) != "torch"
-    if is_method and name in ("clamp", "clamp_", "detach", "nan_to_num", "masked_fill"):
-        yield "call removed", copy.deepcopy(node.func.value)
+    owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if (
+        owner is not None
+        and ast.unparse(owner) != "torch"
+        and name in ("clamp", "clamp_", "detach", "nan_to_num", "masked_fill")
+    ):
+        yield "call removed", copy.deepcopy(owner)

@@ -106,8 +106,8 @@ def shard_statistics(logits: Tensor, ids: Tensor, first_id: int = 0, rows: Tenso
 def merge(parts: Sequence[ShardStatistics]) -> ShardStatistics:
     """Statistics of the union of disjoint parts of the vocabulary; across processes: one max- and one sum-reduction."""
     maximum = torch.stack([part.maximum for part in parts]).amax(0)
-    # A part without possible token has maximum -inf: its sums are 0, and its shift must stay finite.
-    shifts = [(part.maximum - maximum).nan_to_num(nan=0.0).clamp(min=LOWEST) for part in parts]
+    # A part without possible token has maximum -inf: its sums are 0 and stay so, whatever they are scaled by.
+    shifts = [torch.where(part.maximum == -torch.inf, 0.0, part.maximum - maximum) for part in parts]
     scales = [shift.exp() for shift in shifts]
     terms = list(zip(parts, shifts, scales, strict=True))
     return ShardStatistics(

@@ -24,6 +24,7 @@ def random_logits(n: int, v: int) -> torch.Tensor:
     return 3 * torch.randn(n, v, generator=torch.Generator().manual_seed(0))
 
 
+@pytest.mark.filterwarnings("error")  # torch warns where a buffer does not fit its chunk
 @pytest.mark.parametrize("chunk", [1, 20, 1 << 22])
 def test_statistics_equal_the_definition(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "CHUNK_ELEMENTS", chunk)
@@ -123,7 +124,7 @@ def test_shards_of_the_vocabulary_merge_to_the_whole(cuts: tuple[int, ...]) -> N
     logits = random_logits(7, 9)
     logits[1, :4], logits[2, 3], logits[3, :4] = -INF, -INF, logits[3, :4] - 200
     logits[4, 4:] -= 200
-    ids = torch.tensor([[0, 8, -1, 3]]).expand(7, 4)
+    ids = torch.tensor([[0, 8, -1, 3, 4, 7]]).expand(7, 6)  # ids on both sides of a cut
     parts = [
         shard_statistics(logits[:, low:high], ids, first_id=low) for low, high in zip(cuts[:-1], cuts[1:], strict=True)
     ]
@@ -133,8 +134,12 @@ def test_shards_of_the_vocabulary_merge_to_the_whole(cuts: tuple[int, ...]) -> N
 
 
 def test_a_merge_is_again_a_part() -> None:
-    """((a, b), c) gives what (a, b, c) gives, so a tree of processes may reduce; one part stays as it is."""
+    """((a, b), c) gives what (a, b, c) gives, so a tree of processes may reduce; one part stays as it is.
+
+    Two parts without a possible token merge to such a part.
+    """
     logits, ids = random_logits(5, 12), torch.tensor([[1, 5, 11]]).expand(5, 3)
+    logits[0, :8] = -INF
     a, b, c = (shard_statistics(logits[:, i : i + 4], ids, first_id=i) for i in (0, 4, 8))
     tree, flat = merge([merge([a, b]), c]), merge([a, b, c])
     for field in fields(tree):

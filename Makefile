@@ -8,6 +8,7 @@ TIER ?= toy
 SAMPLE ?= 200
 SEED ?= 0
 LEAST ?= 0
+MINUTES ?= inf
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
@@ -74,7 +75,7 @@ pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options 
 	$(RUN) -m methods pages
 
 mutate: $(STAMP)  ## faults put into methods/, one by one: do the tests notice? (SAMPLE=200, 0 for all; SEED=0)
-	$(RUN) -m workflows.mutation --sample $(SAMPLE) --seed $(SEED) --least $(LEAST)
+	$(RUN) -m workflows.mutation --sample $(SAMPLE) --seed $(SEED) --least $(LEAST) --minutes $(MINUTES)
 
 soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
 	$(RUN) -m workflows soak --kills 20

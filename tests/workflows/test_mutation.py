@@ -173,3 +173,4 @@ def test_a_small_run(tmp_path: Path) -> None:
     killed, judged, left_out = map(int, counts.groups())
     assert judged + left_out == 8 and killed + run.stdout.count("survived methods/config.py") == judged
     assert killed >= 4
+    assert "stopped" not in run.stdout

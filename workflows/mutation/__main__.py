@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--paths", nargs="+", type=Path, help="only these files of methods/")
     parser.add_argument("--tests", nargs="+", default=["tests/methods"], help="tests that may notice")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so long and count what was tried")
     parser.add_argument("--least", type=float, default=0.0, help="smallest score that is fine, e.g. .9")
     args = parser.parse_args(arguments)
     files = code_files()
@@ -44,10 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--paths: none of these is a file of {CODE}/ outside its backend")
     sources = {path.relative_to(ROOT).as_posix(): path.read_text() for path in files}
     every = [mutant for path, source in sources.items() for mutant in mutants(path, source)]
-    sample = every
-    if 0 < args.sample < len(every):
-        chosen = set(random.Random(args.seed).sample(range(len(every)), args.sample))
-        sample = [mutant for number, mutant in enumerate(every) if number in chosen]
+    # In random order: what a time limit leaves is a random sample too.
+    sample = random.Random(args.seed).sample(every, min(args.sample or len(every), len(every)))
 
     start = time.monotonic()
     preload()
@@ -55,7 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{len(sample)} of {len(every)} faults, {len(calls)} tests, recorded in {time.monotonic() - start:.0f} s")
     known = equivalents()
     survivors, killed, skipped, unreached = [], 0, 0, 0
-    for mutant in sample:
+    for number, mutant in enumerate(sample):
+        if time.monotonic() - start > 60 * args.minutes:
+            print(f"\nstopped after {number} of {len(sample)} faults: {args.minutes:g} minutes are over")
+            break
         source = sources[mutant.path]
         if (mutant.path, difference(source, mutant)) in known:
             skipped += 1

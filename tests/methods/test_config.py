@@ -82,3 +82,8 @@ def test_options_cannot_change_afterwards(method: str) -> None:
     config = registry.get(method).configure()
     with pytest.raises(FrozenInstanceError):
         config.ratio_cap = 3.0
+
+
+def test_a_method_without_options_says_so() -> None:
+    with pytest.raises(MethodConfigError, match="method plain: unknown option 'delta'; its options are: none$"):
+        MethodConfig.build("plain", {"delta": 1})

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from methods import registry
-from methods.config import MethodConfigError, sides
+from methods.config import MethodConfig, MethodConfigError, sides
 
 NONSENSE: list[Any] = [0, 0.0, -0.15, math.nan, math.inf, -math.inf, True, False, "0.15", None, {}, [], object]
 BAD_RADII: list[Any] = [*NONSENSE, (0.1, 0.2, 0.3), (0.1,), [0.1], (0.1, 0), (-0.1, 0.2), ("a", 0.1), (0.1, None)]

@@ -6,6 +6,10 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 CORES ?= 2
 TIER ?= toy
+SAMPLE ?= 200
+SEED ?= 0
+LEAST ?= 0
+MINUTES ?= inf
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
@@ -17,7 +21,7 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference recover lint bench soak doctor clean distclean
+.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference recover lint bench pages mutate soak doctor clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -84,6 +88,12 @@ lint: $(STAMP)  ## style, types, workflow
 
 bench: $(STAMP)  ## the trainer's step against a minimal loop over the same worker
 	$(RUN) -m workflows bench
+
+pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options and coefficient
+	$(RUN) -m methods pages
+
+mutate: $(STAMP)  ## faults put into methods/, one by one: do the tests notice? (SAMPLE=200, 0 for all; SEED=0)
+	$(RUN) -m workflows.mutation --sample $(SAMPLE) --seed $(SEED) --least $(LEAST) --minutes $(MINUTES)
 
 soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
 	$(RUN) -m workflows soak --kills 20

@@ -32,6 +32,11 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument("--rollouts", action="store_true", help="instead: vLLM against transformers (needs `make vllm`)")
     bench.add_argument("--engines", action="store_true", help="instead: every engine, runner and precision (5 minutes)")
     bench.add_argument("--full", action="store_true", help="with --engines: every precision on Ray too (12 minutes)")
+    bench.add_argument("--vocabulary", action="store_true", help="instead: the vocabulary pass against torch and verl")
+    bench.add_argument(
+        "--coefficients", action="store_true", help="instead: the coefficient functions' share of a step"
+    )
+    bench.add_argument("--sequences", type=int, default=64, help="of --vocabulary, 512 tokens each; 64 need 9 GB")
     args = parser.parse_args(arguments)
     if args.command == "mismatch":
         from workflows import mismatch as command
@@ -53,6 +58,14 @@ def main(arguments: list[str] | None = None) -> int:
         from workflows.bench_rollouts import measure_rollouts
 
         return measure_rollouts(args.steps)
+    if args.coefficients:
+        from workflows.bench_coefficients import measure_coefficients
+
+        return measure_coefficients(args.steps)
+    if args.vocabulary:
+        from workflows.bench_vocabulary import measure_vocabulary
+
+        return measure_vocabulary(args.sequences)
     from workflows.bench import measure
 
     return measure(args.steps)

@@ -65,16 +65,16 @@ class SupportLoss:
         starts = (ends - 1 - lengths).repeat_interleave(lengths)
         places = torch.arange(len(starts), device=starts.device)
         places = places - data["responses"].offsets()[:-1].repeat_interleave(lengths)
-        rows, padded = logits.detach()[starts + places], _Padder(lengths)
+        logits, rows, padded = logits.detach(), starts + places, _Padder(lengths)
         if SUPPORT_IDS not in data:
             none = torch.empty(len(rows), 0, dtype=torch.int64, device=rows.device)
-            statistics = policy_statistics(rows, none)
+            statistics = policy_statistics(logits, none, rows=rows)
             return Carried(
                 sum_pi_squared=padded(statistics.sum_pi_squared),
                 entropy=padded(statistics.entropy),
             )
         ids, logp_mu = data[SUPPORT_IDS].values(), data[SUPPORT_LOGP].values()
-        statistics = policy_statistics(rows, ids)
+        statistics = policy_statistics(logits, ids, rows=rows)
         # An engine that truncates its sampling marks candidates without mass by -inf; they are no part of the set.
         support_ids = padded(torch.where(logp_mu == -torch.inf, FILLER_ID, ids))
         return Carried(
@@ -86,7 +86,7 @@ class SupportLoss:
             ),
             sum_pi_squared=padded(statistics.sum_pi_squared),
             entropy=padded(statistics.entropy),
-            full=_full(rows, ids, logp_mu, padded) if Needs.FULL in self.needs else None,
+            full=_full(logits[rows], ids, logp_mu, padded) if Needs.FULL in self.needs else None,
         )
 
 

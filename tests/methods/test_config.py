@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from methods import registry
-from methods.config import MethodConfigError, sides
+from methods.config import MethodConfig, MethodConfigError, sides
 from methods.registry import Needs
 from tests.methods.helpers import SHIPPED
 
@@ -162,3 +162,8 @@ def test_a_full_view_has_no_support_to_choose(method: str) -> None:
 )
 def test_needs_follow_the_options(method: str, options: dict[str, Any], needs: Needs) -> None:
     assert registry.get(method).requires(registry.get(method).configure(options)) == needs
+
+
+def test_a_method_without_options_says_so() -> None:
+    with pytest.raises(MethodConfigError, match="method plain: unknown option 'delta'; its options are: none$"):
+        MethodConfig.build("plain", {"delta": 1})

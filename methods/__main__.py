@@ -1,0 +1,90 @@
+"""python -m methods list | show NAME | pages: what methods there are, what one is, and the pages of all."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from methods import registry
+from methods.config import MethodConfigError
+from methods.describe import page
+from methods.describe.facts import facts
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0, or 2 where the call makes no sense."""
+    parser = argparse.ArgumentParser(prog="python -m methods", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    listing = commands.add_parser("list", help="all methods: paper, equation, mark, needs")
+    listing.add_argument("--json", action="store_true", help="the same as JSON")
+    show = commands.add_parser("show", help="formula, source, options, needs and deviations of one method")
+    show.add_argument("name")
+    show.add_argument("--option", metavar="KEY=VALUE", action="append", default=[], help="JSON value; repeatable")
+    show.add_argument("--svg", metavar="FILE", type=Path, help="write the coefficient against pi as a figure")
+    pages = commands.add_parser("pages", help="write a page per method")
+    pages.add_argument("--folder", type=Path, default=page.PAGES, help="default: methods/pages")
+    args = parser.parse_args(arguments)
+    if args.command == "list":
+        return _list(args.json)
+    if args.command == "pages":
+        written, gone = page.write(args.folder)
+        print(f"{args.folder}: {len(written)} files written, {len(gone)} removed")
+        return 0
+    try:
+        return _show(args.name, dict(map(_option, args.option)), args.svg)
+    except (registry.UnknownMethodError, MethodConfigError, _CallError) as error:
+        print(f"{parser.prog} show: {error}", file=sys.stderr)
+        return 2
+
+
+class _CallError(ValueError):
+    """The call makes no sense; the message says what is allowed."""
+
+
+def _list(as_json: bool) -> int:
+    header = ("name", "title", "paper", "equation", "mark", "needs")
+    every = [facts(registry.get(name)) for name in registry.names()]
+    rows = [(a.method.name, a.method.title, a.paper, a.equation, a.method.mark, a.needs) for a in every]
+    if as_json:
+        print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(page.columns([header, *rows])))
+    return 0
+
+
+def _show(name: str, options: dict[str, Any], svg: Path | None) -> int:
+    if name not in registry.names():
+        near = difflib.get_close_matches(name, registry.names(), n=5, cutoff=0.5)
+        near += [other for other in registry.names() if name.lower() in other and other not in near]
+        hint = f"near: {', '.join(near)}" if near else "`python -m methods list` prints all"
+        raise _CallError(f"unknown method {name!r}; {hint}")
+    about = facts(registry.get(name), options)
+    if svg is not None and (svg.suffix != ".svg" or not svg.absolute().parent.is_dir()):
+        raise _CallError(f"--svg {svg}: allowed is a file that ends in .svg, in a folder that exists")
+    print(page.text(about))
+    if svg is not None:
+        page.write_text(svg, page.figure(about))
+        print(f"\nfigure: {svg}")
+    return 0
+
+
+def _option(text: str) -> tuple[str, Any]:
+    """`delta=0.1`, `delta=[0.1,0.2]`, `ratio_cap=null`, `measure=tv` as (name, value)."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise _CallError(f"--option {text!r}: allowed is KEY=VALUE")
+    for read in (json.loads, float):
+        try:
+            return name, read(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 
 from mpmath import fsum
 from mpmath import log as mp_log
@@ -42,6 +42,7 @@ TAIL: dict[str, Expr] = {
 }
 
 
+@lru_cache(maxsize=32)
 def full_slope(name: str) -> Expr:
     """Local and global term over the whole vocabulary, from the theorems that prove them."""
     if name == "forward_kl":
@@ -54,11 +55,16 @@ def reduced_slope(name: str, tail: Expr, collision: Expr = c2) -> Expr:
     return on_classes(full_slope(name)) + (pi_T**2 - collision) * tail
 
 
+@lru_cache(maxsize=32)
+def _after_step(term: measures.Term) -> Expr:
+    policy, tail = tails.exact_tail()
+    return measures.over_support(term, policy, mu_T, tail)
+
+
 def prove(claims: Claims) -> list[Step]:
     proof = Proof(tails.FACTS)
-    policy, tail = tails.exact_tail()
     for name in measures.NAMES:
-        divergence = measures.over_support(measures.term(name), policy, mu_T, tail)
+        divergence = _after_step(measures.term(name))
         slope = proof.differentiate(f"{name}: differentiate the reduced divergence along the true step", divergence, c,
                                     Integer(0))  # fmt: skip
         proof.equal(

@@ -18,6 +18,7 @@ from derivations.numeric import (
     certificate,
     evaluate,
     merge_tail,
+    of_merged,
     random_pairs,
     retained,
 )
@@ -85,7 +86,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         classes = Pair(merged, [mp_log(p) for p in one], pair.k)
         for name in measures.NAMES:
             divergence = partial(DIVERGENCES[name], merged)
-            exact = check.along(pair, pair.step, lambda policy, d=divergence: d(merge_tail(policy, m)))
+            exact = check.along(pair, pair.step, of_merged(DIVERGENCES[name], pair.mu, m))
             one_logit = check.along(classes, classes.step, divergence)
             correction = (known["pi_T"] ** 2 - known["c2"]) * evaluate(claims[name], known)
             check.equal(correction, exact - one_logit, f"{name}, correction of the slope")

@@ -10,13 +10,16 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
-from mpmath import exp, fsum, log, mp, mpf, nstr
-from sympy import Dummy, Expr, Indexed, IndexedBase, KroneckerDelta, Sum, Symbol, lambdify
+from mpmath import exp, fsum, log, mp, mpf, nstr, sqrt
+from sympy import Dummy, Expr, Indexed, IndexedBase, Integer, KroneckerDelta, Rational, Sum, Symbol, lambdify
+from sympy.printing.pycode import SymPyPrinter
 
 Vector = list[mpf]
-_NUMBERS: dict[str, Callable[[int], Any]] = {"mpmath": mpf, "math": float}
+Divergence = Callable[[Sequence[mpf], Sequence[mpf]], mpf]
+State = TypeVar("State")
+_NUMBERS: dict[str, Callable[[int], Any]] = {"mpmath": mpf, "math": float, "sympy": Integer}
 
 
 class CertificateError(Exception):
@@ -47,6 +50,12 @@ class Comparison:
     def slope(self, function: Callable[[mpf], mpf]) -> mpf:
         """Central finite difference of `function` at 0."""
         return (function(self.h) - function(-self.h)) / (2 * self.h)
+
+    def bend(self, function: Callable[[mpf], mpf]) -> mpf:
+        """Second central difference of `function` at 0, with twice the digits, of which it costs half."""
+        with mp.workdps(2 * self.digits):
+            h = mpf(10) ** (-mpf(self.digits) / 2)
+            return (function(h) - 2 * function(mpf(0)) + function(-h)) / h**2
 
     def along(self, pair: Pair, direction: Sequence[mpf], function: Callable[[Vector], mpf]) -> mpf:
         """Slope of `function` of the policy when the pair's logits move along `direction`."""
@@ -86,9 +95,34 @@ def forward_kl(mu: Sequence[mpf], pi: Sequence[mpf]) -> mpf:
     return fsum(p * log(p / q) for p, q in zip(mu, pi, strict=True))
 
 
+def _js(mu: Sequence[mpf], pi: Sequence[mpf]) -> mpf:
+    middle = [(p + q) / 2 for p, q in zip(mu, pi, strict=True)]
+    return (forward_kl(mu, middle) + forward_kl(pi, middle)) / 2
+
+
+#: measure -> its value, (mu, pi) lists to a number; written a second time, not taken from `measures`.
+DIVERGENCES: dict[str, Divergence] = {
+    "forward_kl": forward_kl,
+    "reverse_kl": lambda mu, pi: forward_kl(pi, mu),
+    "tv": lambda mu, pi: fsum(abs(p - q) for p, q in zip(mu, pi, strict=True)) / 2,
+    "jeffreys": lambda mu, pi: forward_kl(mu, pi) + forward_kl(pi, mu),
+    "js": _js,
+    "hellinger2": lambda mu, pi: fsum(mu) / 2 + fsum(pi) / 2 - fsum(sqrt(p * q) for p, q in zip(mu, pi, strict=True)),
+    "chi2_pearson": lambda mu, pi: fsum(q * q / p - 2 * q + p for p, q in zip(mu, pi, strict=True)),
+    "chi2_neyman": lambda mu, pi: fsum(p * p / q - 2 * p + q for p, q in zip(mu, pi, strict=True)),
+    "l2": lambda mu, pi: fsum((p - q) ** 2 for p, q in zip(mu, pi, strict=True)) / 2,
+}
+
+
 def merge_tail(policy: Sequence[mpf], m: int) -> Vector:
     """The policy on m + 1 classes: tokens 0..m-1 and the rest as one."""
     return [*policy[:m], fsum(policy[m:])]
+
+
+def of_merged(divergence: Divergence, mu: Sequence[mpf], m: int) -> Callable[[Sequence[mpf]], mpf]:
+    """The divergence as a function of the policy alone, with its tail as one class; mu may be merged already."""
+    merged = merge_tail(mu, m)
+    return lambda policy: divergence(merged, merge_tail(policy, m))
 
 
 def retained(pair: Pair, m: int) -> dict[str, Any]:
@@ -120,7 +154,14 @@ class Pair:
         return [mpf(token == other) for other in range(len(self.logits))]
 
 
-def random_pairs(seed: int, count: int, sizes: Sequence[int], first: int | None = None) -> Iterator[Pair]:
+SHARP = (0.5, 2.0, 15.0, 2.0)  # widths of the logits; the third gives near-certain tokens
+#: For measures that divide by a probability: a near-certain token would cost them more digits than a difference has.
+GENTLE = (0.5, 2.0, 4.0, 2.0)
+
+
+def random_pairs(
+    seed: int, count: int, sizes: Sequence[int], first: int | None = None, widths: Sequence[float] = SHARP
+) -> Iterator[Pair]:
     """`count` pairs of policies per vocabulary size: flat, peaked, near-certain and nearly equal ones in turn.
 
     first: the sampled token is drawn among the first this-many ids (default: among all).
@@ -128,23 +169,35 @@ def random_pairs(seed: int, count: int, sizes: Sequence[int], first: int | None 
     rng = random.Random(seed)
     for size in sizes:
         for case in range(count):
-            width = (0.5, 2.0, 15.0, 2.0)[case % 4]
+            width = widths[case % 4]
             mu_logits = [mpf(rng.gauss(0, width)) for _ in range(size)]
             drift = 0.01 if case % 4 == 3 else 0.7 * width
             logits = [x + mpf(rng.gauss(0, drift)) for x in mu_logits]
             yield Pair(softmax(mu_logits), logits, rng.randrange(first or size))
 
 
-def certificate(dps: int, pairs: Iterator[Pair], compare: Callable[[Comparison, Pair], None]) -> Certificate:
-    """Run `compare` on every pair with `dps` digits. Raises CertificateError at the first claim that fails.
+def certificate(dps: int, states: Iterator[State], compare: Callable[[Comparison, State], None]) -> Certificate:
+    """Run `compare` on every state, mostly a Pair, with `dps` digits. Raises CertificateError at the first failure.
 
-    `pairs` is drawn inside, lazily, so that its numbers have these digits too.
+    `states` is drawn inside, lazily, so that its numbers have these digits too.
     """
     with precision(dps):
         check = Comparison(dps)
-        for pair in pairs:
-            compare(check, pair)
+        for state in states:
+            compare(check, state)
         return check.result()
+
+
+class _ExactPrinter(SymPyPrinter):
+    """Rational numbers stay rational; the usual printer writes 1/2, which Python reads as a float."""
+
+    def __init__(self) -> None:
+        super().__init__({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
+
+    def _print_Rational(self, expr: Expr) -> str:
+        return f"Rational({expr.p}, {expr.q})"
+
+    _print_Half = _print_Rational
 
 
 @lru_cache(maxsize=256)
@@ -159,14 +212,17 @@ def _compiled(expr: Expr, backend: str) -> tuple[Callable[..., Any], tuple[str, 
     for entry in expr.atoms(Indexed):
         arguments[str(entry.base.label)] = IndexedBase(entry.base.label)
     ordered = tuple(sorted(arguments))
-    return lambdify([arguments[name] for name in ordered], expr, modules=backend), ordered
+    options: dict[str, Any] = {"modules": backend}
+    if backend == "sympy":
+        options = {"modules": [{"Rational": Rational}, "sympy"], "printer": _ExactPrinter}
+    return lambdify([arguments[name] for name in ordered], expr, **options), ordered
 
 
 def evaluate(expr: Expr, values: Mapping[str, Any], backend: str = "mpmath") -> Any:
     """Value of a claim: tables (mu, pi) as lists over tokens, everything else (n, m, k, delta, ...) as numbers.
 
-    backend: "mpmath" for its current precision or "math" for Python floats. Values the expression does not mention
-    are ignored; TypeError names those that it needs and that are missing.
+    backend: "mpmath" for its current precision, "math" for Python floats, "sympy" for exact numbers. Values that the
+    expression does not mention are ignored; TypeError names those that it needs and that are missing.
     """
     if backend not in _NUMBERS:
         raise ValueError(f"backend is {backend!r}, allowed are {', '.join(_NUMBERS)}")

@@ -11,12 +11,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import derivations.theorems  # noqa: F401  (registers them)
-from derivations import report, theorem
+from derivations import new, report, theorem
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m derivations", description="State, prove and certify the formulas.")
     parser.add_argument("--theorem", metavar="NAME", action="append", help="only this one, with its steps (repeatable)")
+    parser.add_argument(
+        "--new", metavar="DIVERGENCE", help='derive your own, as "sum(mu*log(mu/pi))": see derivations/new'
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
     parser.add_argument("--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX")
@@ -30,6 +33,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.dps < 15:
         parser.error(f"--dps is {arguments.dps}, allowed are 15 and above")
+    if arguments.new is not None:
+        return _derive_new(parser, arguments)
     try:
         chosen = [theorem.get(name) for name in arguments.theorem or theorem.names()]
     except theorem.UnknownTheoremError as error:
@@ -55,6 +60,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(result.error, file=sys.stderr)
     print(f"{len(results) - len(failed)} of {len(results)} theorems proved and certified")
     return 1 if failed else 0
+
+
+def _derive_new(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    try:
+        text, ok = new.derive(arguments.new, arguments.dps, arguments.seed)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: error: --new: {error}\n")
+    print(text)
+    return 0 if ok else 1
 
 
 if __name__ == "__main__":

@@ -18,6 +18,14 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 Count: TypeAlias = int | float | Tensor
 
 
+def token_losses(coefficient: Tensor, log_prob: Tensor) -> Tensor:
+    """-g log pi of each token, the loss whose gradient is a method's; shape of the inputs, differentiable in log pi.
+
+    A token without gradient adds exactly 0: its log-prob may be -inf, and 0 * inf is NaN.
+    """
+    return -coefficient * torch.where(coefficient != 0, log_prob, 0.0)
+
+
 def counts(mask: Tensor) -> tuple[Tensor, Tensor]:
     """(valid tokens, rows with at least one) of a [B, T] mask: add them up over micro-batches and ranks."""
     tokens = mask.bool().sum(-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -49,6 +49,31 @@ def check_positive(name: str, value: Any) -> None:
     """A finite number > 0."""
     if not (_is_number(value) and value > 0):
         raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number > 0")
+
+
+def check_non_negative(name: str, value: Any) -> None:
+    """A finite number >= 0."""
+    if not (_is_number(value) and value >= 0):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is a finite number >= 0")
+
+
+def check_fraction(name: str, value: Any) -> None:
+    """A number in (0, 1]."""
+    if not (_is_number(value) and 0 < value <= 1):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is 0 < {name} <= 1")
+
+
+def check_choice(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """One of some words."""
+    words = tuple(allowed)
+    if not (isinstance(value, str) and value in words):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is one of {', '.join(words)}")
+
+
+def check_flag(name: str, value: Any) -> None:
+    """true or false."""
+    if not isinstance(value, bool):
+        raise MethodConfigError(f"{name} = {value!r}: allowed is true or false")
 
 
 def check_cap(name: str, value: Any) -> None:

@@ -1,0 +1,40 @@
+"""MiniRL-TIS: MiniRL with its importance weight truncated at C.
+
+    g = min(r, C) · A,  or 0 where  A > 0 and r' > 1 + eps_high,  or  A < 0 and r' < 1 - eps_low
+    r = pi / mu,  r' = pi / pi_old  (see `minirl`)
+
+Source: arXiv 2512.01374 for the mask; C = 3 in the DPPO paper's stability study (arXiv 2602.04879), Eq. 23 and table
+of methods [F].
+Shapes: signals [B, T] to g [B, T]; needs logp_old [B, T]. Detached: both ratios.
+Public code: Stable-RL's `ppo_recompute` with a clip_ratio_c.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from methods.catalogue import minirl
+from methods.registry import Needs, register
+from methods.signals import Signals
+
+
+@dataclass(frozen=True)
+class Config(minirl.Config):
+    """eps_low, eps_high: widths of the band around pi_old; ratio_cap: C of min(pi / mu, C), or None."""
+
+    ratio_cap: float | None = 3.0
+
+
+@register(
+    "minirl_tis",
+    title="MiniRL-TIS",
+    source="arXiv 2512.01374; 2602.04879, Eq. 23",
+    mark="F",
+    config=Config,
+    needs=Needs.RECOMPUTED_ANCHOR,
+)
+def coefficient(signals: Signals, config: Config) -> Tensor:
+    """g, [B, T]; at the edge of the band a token keeps its gradient."""
+    return minirl.coefficient(signals, config)

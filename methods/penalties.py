@@ -1,0 +1,28 @@
+"""What the penalties of the DRPO paper's Appendix C share: the strength lambda, weighted with |A| or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from methods.config import MethodConfig, check_flag, check_positive
+
+
+@dataclass(frozen=True)
+class PenaltyConfig(MethodConfig):
+    """coefficient: strength of the penalty; advantage_weighted: multiply it by |A|."""
+
+    coefficient: float = 0.04
+    advantage_weighted: bool = True
+
+    def __post_init__(self) -> None:
+        check_positive("coefficient", self.coefficient)
+        check_flag("advantage_weighted", self.advantage_weighted)
+
+
+def strength(advantages: Tensor, config: PenaltyConfig) -> Tensor:
+    """lambda of each token, shape of the advantages."""
+    size = advantages.abs() if config.advantage_weighted else torch.ones_like(advantages)
+    return config.coefficient * size

@@ -26,7 +26,8 @@ properties = settings(deadline=None, derandomize=True, max_examples=60, database
 batch_properties = settings(properties, max_examples=20)
 
 
-SHIPPED = ("dppo_topk_kl", "drpo", "pg_is", "ppo_clip_higher", "predictive_aggregated", "predictive_uniform")
+# Every method of the catalogue; each has a line in LINES of a reference module.
+SHIPPED = registry.names()
 
 
 @dataclass(frozen=True)
@@ -49,15 +50,7 @@ class Line:
 
 def lines() -> list[Line]:
     """Every registered method with its defaults, and the second delta of DRPO."""
-    return [
-        Line("drpo", {}, reference.drpo),
-        Line("drpo", {"delta": 0.15}, lambda token: reference.drpo(token, delta=0.15)),
-        Line("pg_is", {}, reference.pg_is),
-        Line("ppo_clip_higher", {}, reference.ppo),
-        Line("dppo_topk_kl", {}, reference.dppo_topk_kl),
-        Line("predictive_aggregated", {}, lambda token: reference.predictive(token, "aggregated")),
-        Line("predictive_uniform", {}, lambda token: reference.predictive(token, "uniform")),
-    ]
+    return [Line(*row) for row in reference.LINES]
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,10 @@ class Rows:
         return self.logits_mu.topk(self.top_k, dim=-1).indices
 
     def signals(self, **changes: Any) -> Signals:
-        """Signals as the trainer builds them: top-K of mu, the sampled token united, both log-probs at those ids."""
+        """Signals as the trainer builds them: top-K of mu, the sampled token united, both log-probs at those ids.
+
+        The recomputed anchor stands half-way between the logits of mu and pi.
+        """
         logp_mu, logp_pi = self.logits_mu.log_softmax(-1), self.logits_pi.log_softmax(-1)
         ids, valid = united(self.candidates, self.sampled)
         chosen = self.sampled.unsqueeze(-1)
@@ -87,7 +83,14 @@ class Rows:
             response_mask=torch.ones_like(self.sampled, dtype=torch.bool),
             support=Support(ids, logp_mu.gather(-1, ids), logp_pi.gather(-1, ids), valid),
             sum_pi_squared=logp_pi.exp().square().sum(-1),
+            entropy=-(logp_pi.exp() * logp_pi).sum(-1),
             vocab_size=logp_mu.shape[-1],
+            logp_old=((self.logits_mu + self.logits_pi) / 2).log_softmax(-1).gather(-1, chosen).squeeze(-1),
+            full=(logp_mu, logp_pi),
+            sampled=self.sampled,
+            uniforms=torch.rand(
+                self.sampled.shape, dtype=logp_pi.dtype, generator=torch.Generator().manual_seed(self.sampled.numel())
+            ),
         )
         return replace(signals, **changes)
 
@@ -102,6 +105,21 @@ class Rows:
                 row.append(Token(mu, pi, candidates[b][t], int(self.sampled[b, t]), float(self.advantages[b, t])))
             rows.append(row)
         return rows
+
+
+TOKEN_FIELDS = ("logp_pi", "logp_mu", "advantages", "logp_old", "sum_pi_squared", "entropy", "uniforms")
+
+
+def changed(signals: Signals, change: Callable[[Tensor], Tensor]) -> Signals:
+    """`change` applied to every field that holds real numbers: [B, T], the support's [B, T, S] and full [B, T, V]."""
+    support, full = signals.support, signals.full
+    slots = {name: change(getattr(support, name)) for name in ("logp_mu", "logp_pi")} if support else {}
+    return replace(
+        signals,
+        **{name: change(getattr(signals, name)) for name in TOKEN_FIELDS if getattr(signals, name) is not None},
+        support=replace(support, **slots) if support else None,
+        full=(change(full[0]), change(full[1])) if full else None,
+    )
 
 
 def random_rows(

@@ -7,8 +7,9 @@ a row's candidates are ids into it. Sources: arXiv 2607.10848 (predictive masks)
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 Distribution = Sequence[float]
 
@@ -122,6 +123,18 @@ def drpo(token: Token, delta: float = 12.5, cap: float | None = None) -> float:
     outward = token.advantage * (pi / mu - 1)
     sign = (outward > 0) - (outward < 0)
     return pg_is(token, cap) * (1 - sign * abs(pi - mu) / delta)
+
+
+# (method, options, formula): every method with its defaults, some with more options. `lines` in helpers reads it.
+LINES: list[tuple[str, dict[str, Any], Callable[[Token], float]]] = [
+    ("drpo", {}, drpo),
+    ("drpo", {"delta": 0.15}, lambda token: drpo(token, delta=0.15)),
+    ("pg_is", {}, pg_is),
+    ("ppo_clip_higher", {}, ppo),
+    ("dppo_topk_kl", {}, dppo_topk_kl),
+    ("predictive_aggregated", {}, lambda token: predictive(token, "aggregated")),
+    ("predictive_uniform", {}, lambda token: predictive(token, "uniform")),
+]
 
 
 def softmax(logits: Sequence[float]) -> list[float]:

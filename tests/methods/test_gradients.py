@@ -6,8 +6,6 @@ The slopes of the divergences along e_k - pi are the claim of test_directions.py
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
@@ -16,7 +14,7 @@ from methods.aggregation import aggregate
 from methods.masks import topk_proximity
 from methods.measures import FORWARD_KL, MEASURES
 from methods.signals import Signals, sanitise
-from tests.methods.helpers import Line, lines, random_rows
+from tests.methods.helpers import Line, changed, lines, random_rows
 
 EXACT = {"rtol": 1e-10, "atol": 1e-12}
 MARGIN = 1e-3
@@ -24,13 +22,13 @@ MARGIN = 1e-3
 
 def with_leaves(signals: Signals) -> tuple[Signals, list[Tensor]]:
     """The same signals, every tensor of them asking for a gradient."""
-    support = signals.support
-    leaves = {
-        name: getattr(signals, name).clone().requires_grad_()
-        for name in ("logp_pi", "logp_mu", "advantages", "sum_pi_squared")
-    }
-    slots = {name: getattr(support, name).clone().requires_grad_() for name in ("logp_mu", "logp_pi")}
-    return replace(signals, **leaves, support=replace(support, **slots)), [*leaves.values(), *slots.values()]
+    leaves: list[Tensor] = []
+
+    def leaf(value: Tensor) -> Tensor:
+        leaves.append(value.clone().requires_grad_())
+        return leaves[-1]
+
+    return changed(signals, leaf), leaves
 
 
 @pytest.mark.parametrize("line", lines(), ids=lambda line: line.label)

@@ -14,11 +14,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from methods import registry
 from methods.directions import predictive_direction, ratio_direction
 from methods.masks import topk_proximity, trust_region_keep
 from methods.measures import FORWARD_KL, MEASURES
-from methods.signals import Signals, Support, sanitise
-from tests.methods.helpers import Line, batch_properties, lines, pairs_of_logits, properties, random_rows, tensor
+from methods.registry import Needs
+from methods.signals import Signals, sanitise
+from tests.methods.helpers import (
+    Line,
+    batch_properties,
+    changed,
+    lines,
+    pairs_of_logits,
+    properties,
+    random_rows,
+    tensor,
+)
 
 LINES = lines()
 every_line = pytest.mark.parametrize("line", LINES, ids=lambda line: line.label)
@@ -93,23 +104,10 @@ def padded(signals: Signals, mask: torch.Tensor, garbage: float, garbage_id: int
     """`signals` with everything outside the mask overwritten."""
     inside = mask.unsqueeze(-1)
     support = signals.support
-
-    def spoil(value: torch.Tensor) -> torch.Tensor:
-        return torch.where(mask, value, garbage)
-
-    return replace(
-        signals,
-        response_mask=mask,
-        logp_pi=spoil(signals.logp_pi),
-        logp_mu=spoil(signals.logp_mu),
-        advantages=spoil(signals.advantages),
-        sum_pi_squared=spoil(signals.sum_pi_squared),
-        support=Support(
-            ids=torch.where(inside, support.ids, garbage_id),
-            logp_mu=torch.where(inside, support.logp_mu, garbage),
-            logp_pi=torch.where(inside, support.logp_pi, garbage),
-            valid=support.valid | ~inside,
-        ),
+    ids = replace(support, ids=torch.where(inside, support.ids, garbage_id), valid=support.valid | ~inside)
+    return changed(
+        replace(signals, response_mask=mask, support=ids, sampled=torch.where(mask, signals.sampled, garbage_id)),
+        lambda value: torch.where(mask if value.ndim == 2 else inside, value, garbage),
     )
 
 
@@ -136,30 +134,25 @@ def test_nothing_under_the_response_mask_matters(seed: int, garbage: float, garb
 
 def rows_of(signals: Signals, rows: slice) -> Signals:
     """Some sequences of a batch."""
-    support = signals.support
-    return replace(
-        signals,
-        **{n: getattr(signals, n)[rows] for n in ("logp_pi", "logp_mu", "advantages", "response_mask")},
-        sum_pi_squared=signals.sum_pi_squared[rows],
-        support=Support(*(getattr(support, n)[rows] for n in ("ids", "logp_mu", "logp_pi", "valid"))),
-    )
+    support = replace(signals.support, ids=signals.support.ids[rows], valid=signals.support.valid[rows])
+    ids = {"response_mask": signals.response_mask[rows], "sampled": signals.sampled[rows], "support": support}
+    return changed(replace(signals, **ids), lambda value: value[rows])
 
 
 @every_line
 @pytest.mark.parametrize("size", [1, 2])
 def test_micro_batches(line: Line, size: int) -> None:
+    """Methods that say they need the mini-batch are given it whole by the backend."""
+    method = registry.get(line.method)
+    if Needs.MINI_BATCH in method.requires(method.configure(line.options)):
+        return
     signals = random_rows(2).signals()
     parts = [line.coefficient(rows_of(signals, slice(i, i + size))) for i in range(0, 4, size)]
     assert torch.equal(torch.cat(parts), line.coefficient(signals))
 
 
 def cast(signals: Signals, dtype: torch.dtype) -> Signals:
-    support = signals.support
-    return replace(
-        signals,
-        **{n: getattr(signals, n).to(dtype) for n in ("logp_pi", "logp_mu", "advantages", "sum_pi_squared")},
-        support=replace(support, logp_mu=support.logp_mu.to(dtype), logp_pi=support.logp_pi.to(dtype)),
-    )
+    return changed(signals, lambda value: value.to(dtype))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

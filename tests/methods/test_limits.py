@@ -36,6 +36,11 @@ def far_tokens(dtype: torch.dtype) -> Signals:
     def slots(own: Tensor, others: list[float]) -> Tensor:
         return torch.cat([torch.tensor(others, dtype=dtype).expand(1, len(GRID), 2), own.unsqueeze(-1)], -1)
 
+    def whole(own: Tensor, others: list[float]) -> Tensor:
+        return torch.cat(
+            [own.unsqueeze(-1), torch.tensor([*others, -INF, -9.0], dtype=dtype).expand(1, len(GRID), 4)], -1
+        )
+
     return Signals(
         logp_pi=pi,
         logp_mu=mu,
@@ -44,6 +49,10 @@ def far_tokens(dtype: torch.dtype) -> Signals:
         support=Support(ids, slots(mu, [-2.0, -INF]), slots(pi, [-INF, -3.0]), valid),
         sum_pi_squared=torch.full_like(pi, 0.5),
         vocab_size=5,
+        logp_old=pi,
+        full=(whole(mu, [-2.0, -INF]), whole(pi, [-INF, -3.0])),
+        sampled=sampled,
+        uniforms=torch.linspace(0, 0.99, len(GRID), dtype=dtype).expand(1, -1),
     )
 
 

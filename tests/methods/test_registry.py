@@ -72,11 +72,6 @@ def test_an_unknown_name_lists_the_known_ones() -> None:
     assert isinstance(error.value, KeyError)
 
 
-def test_the_shipped_catalogue_is_there() -> None:
-    """Others may stand beside it: adding a file is how a method is added."""
-    assert set(SHIPPED) <= set(registry.names())
-
-
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_catalogue_file_is_short_and_tells_its_source(name: str) -> None:
     method = registry.get(name)
@@ -92,26 +87,29 @@ def test_titles_are_unique() -> None:
     assert len(set(titles)) == len(titles)
 
 
-def test_only_distribution_masks_need_a_support() -> None:
-    needs = {name: registry.get(name).requires(registry.get(name).configure()) for name in SHIPPED}
-    with_support = {"dppo_topk_kl", "predictive_aggregated", "predictive_uniform"}
-    assert needs == {name: Needs.TOP_K if name in with_support else Needs(0) for name in needs}
+# What each need brings, and what an error about its absence must name.
+BRINGS = {
+    Needs.TOP_K: ("support", "top_k"),
+    Needs.SUM_PI_SQUARED: ("sum_pi_squared", "sum_pi_squared"),
+    Needs.FULL: ("full", "full"),
+    Needs.RECOMPUTED_ANCHOR: ("logp_old", "logp_old"),
+    Needs.RANDOM: ("uniforms", "uniforms"),
+}
 
 
-@pytest.mark.parametrize("name", registry.names())
-def test_needs_are_true(name: str) -> None:
+@pytest.mark.parametrize("line", lines(), ids=lambda line: line.label)
+def test_needs_are_true(line: Line) -> None:
     """With nothing but what it says it needs a method works; without a declared need it refuses."""
-    method, signals = registry.get(name), sanitise(random_rows(0).signals())
-    needs = method.requires(method.configure())
-    bare = replace(
-        signals,
-        support=signals.support if Needs.TOP_K in needs else None,
-        sum_pi_squared=signals.sum_pi_squared if Needs.SUM_PI_SQUARED in needs else None,
-    )
-    assert torch.equal(method.coefficient(bare, method.configure()), method.coefficient(signals, method.configure()))
-    if Needs.TOP_K in needs:
-        with pytest.raises(ValueError, match="top_k"):
-            method.coefficient(replace(signals, support=None), method.configure())
+    method, signals = registry.get(line.method), sanitise(random_rows(0).signals())
+    config = method.configure(line.options)
+    needs = method.requires(config)
+    lacking = {field: None for need, (field, _) in BRINGS.items() if need not in needs}
+    bare = replace(signals, entropy=None, **lacking)
+    assert torch.equal(method.coefficient(bare, config), method.coefficient(signals, config))
+    for need, (field, word) in BRINGS.items():
+        if need in needs:
+            with pytest.raises(ValueError, match=word):
+                method.coefficient(replace(signals, **{field: None}), config)
 
 
 def assert_all_differ(coefficients: dict[str, torch.Tensor], advantages: torch.Tensor) -> None:

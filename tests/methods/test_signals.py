@@ -109,9 +109,9 @@ def test_full_distributions_are_neutral_under_the_mask() -> None:
 
 
 def test_optional_fields_stay_absent() -> None:
-    signals = random_rows(0).signals(support=None, sum_pi_squared=None, vocab_size=None)
-    clean = sanitise(signals)
-    assert all(getattr(clean, n) is None for n in ("logp_old", "support", "sum_pi_squared", "entropy", "full"))
+    optional = ("logp_old", "support", "sum_pi_squared", "entropy", "full", "sampled", "uniforms", "vocab_size")
+    clean = sanitise(random_rows(0).signals(**dict.fromkeys(optional)))
+    assert all(getattr(clean, name) is None for name in optional)
 
 
 def test_a_support_without_the_sampled_token_is_refused() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import derivations.theorems  # noqa: F401  (registers them)
 from derivations import new, report, theorem
+from derivations.page import as_page
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -22,7 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
-    parser.add_argument("--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX")
+    parser.add_argument("--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX, and beside it as HTML")
     parser.add_argument("--dps", metavar="N", type=int, default=50, help="decimal digits of the certificates (50)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of their random policies (0)")
     return parser
@@ -43,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         (arguments.json, report.as_json),
         (arguments.text, report.as_text),
         (arguments.tex, report.as_tex),
+        (arguments.tex and arguments.tex.with_suffix(".html"), as_page),
     )
+    if arguments.tex is not None and arguments.tex.suffix == ".html":
+        parser.error(f"--tex: {arguments.tex} is the name of the page that is written beside the LaTeX")
     for path, _ in writers:
         if path is not None and not path.parent.is_dir():
             parser.error(f"{path}: the folder {path.parent} does not exist")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from eval.files import InputError
 from eval.markup import mark, table
@@ -27,6 +28,13 @@ def section(content: Any, path: Path) -> str:
     caption = f"{proved} of {len(theorems)} formulas proved by SymPy and certified by finite differences."
     overview = table(["formula", "source", "mark", "status"], [list(map(str, row)) for row in rows], caption)
     return "\n".join([overview, *map(_block, theorems)])
+
+
+def link(page: str | None) -> str:
+    """Where the proofs can be read as mathematics; nothing without such a page."""
+    if not page:
+        return ""
+    return f'<p>Set as mathematics, with setting and notation: <a href="{quote(page)}">all proofs on one page</a>.</p>'
 
 
 def agreement(content: Any, path: Path) -> str:

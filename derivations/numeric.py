@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from mpmath import exp, fsum, log, mp, mpf, nstr
+from mpmath import exp, fsum, log, mp, mpf, nstr, sqrt
 from sympy import Dummy, Expr, Indexed, IndexedBase, KroneckerDelta, Sum, Symbol, lambdify
 
 Vector = list[mpf]
@@ -47,6 +47,12 @@ class Comparison:
     def slope(self, function: Callable[[mpf], mpf]) -> mpf:
         """Central finite difference of `function` at 0."""
         return (function(self.h) - function(-self.h)) / (2 * self.h)
+
+    def bend(self, function: Callable[[mpf], mpf]) -> mpf:
+        """Second central difference of `function` at 0, with twice the digits, of which it costs half."""
+        with mp.workdps(2 * self.digits):
+            h = mpf(10) ** (-mpf(self.digits) / 2)
+            return (function(h) - 2 * function(mpf(0)) + function(-h)) / h**2
 
     def along(self, pair: Pair, direction: Sequence[mpf], function: Callable[[Vector], mpf]) -> mpf:
         """Slope of `function` of the policy when the pair's logits move along `direction`."""
@@ -86,6 +92,25 @@ def forward_kl(mu: Sequence[mpf], pi: Sequence[mpf]) -> mpf:
     return fsum(p * log(p / q) for p, q in zip(mu, pi, strict=True))
 
 
+def _js(mu: Sequence[mpf], pi: Sequence[mpf]) -> mpf:
+    middle = [(p + q) / 2 for p, q in zip(mu, pi, strict=True)]
+    return (forward_kl(mu, middle) + forward_kl(pi, middle)) / 2
+
+
+#: measure -> its value, (mu, pi) lists to a number; written a second time, not taken from `measures`.
+DIVERGENCES: dict[str, Callable[[Sequence[mpf], Sequence[mpf]], mpf]] = {
+    "forward_kl": forward_kl,
+    "reverse_kl": lambda mu, pi: forward_kl(pi, mu),
+    "tv": lambda mu, pi: fsum(abs(p - q) for p, q in zip(mu, pi, strict=True)) / 2,
+    "jeffreys": lambda mu, pi: forward_kl(mu, pi) + forward_kl(pi, mu),
+    "js": _js,
+    "hellinger2": lambda mu, pi: fsum(mu) / 2 + fsum(pi) / 2 - fsum(sqrt(p * q) for p, q in zip(mu, pi, strict=True)),
+    "chi2_pearson": lambda mu, pi: fsum(q * q / p - 2 * q + p for p, q in zip(mu, pi, strict=True)),
+    "chi2_neyman": lambda mu, pi: fsum(p * p / q - 2 * p + q for p, q in zip(mu, pi, strict=True)),
+    "l2": lambda mu, pi: fsum((p - q) ** 2 for p, q in zip(mu, pi, strict=True)) / 2,
+}
+
+
 def merge_tail(policy: Sequence[mpf], m: int) -> Vector:
     """The policy on m + 1 classes: tokens 0..m-1 and the rest as one."""
     return [*policy[:m], fsum(policy[m:])]
@@ -120,7 +145,14 @@ class Pair:
         return [mpf(token == other) for other in range(len(self.logits))]
 
 
-def random_pairs(seed: int, count: int, sizes: Sequence[int], first: int | None = None) -> Iterator[Pair]:
+SHARP = (0.5, 2.0, 15.0, 2.0)  # widths of the logits; the third gives near-certain tokens
+#: For measures that divide by a probability: a near-certain token would cost them more digits than a difference has.
+GENTLE = (0.5, 2.0, 4.0, 2.0)
+
+
+def random_pairs(
+    seed: int, count: int, sizes: Sequence[int], first: int | None = None, widths: Sequence[float] = SHARP
+) -> Iterator[Pair]:
     """`count` pairs of policies per vocabulary size: flat, peaked, near-certain and nearly equal ones in turn.
 
     first: the sampled token is drawn among the first this-many ids (default: among all).
@@ -128,7 +160,7 @@ def random_pairs(seed: int, count: int, sizes: Sequence[int], first: int | None 
     rng = random.Random(seed)
     for size in sizes:
         for case in range(count):
-            width = (0.5, 2.0, 15.0, 2.0)[case % 4]
+            width = widths[case % 4]
             mu_logits = [mpf(rng.gauss(0, width)) for _ in range(size)]
             drift = 0.01 if case % 4 == 3 else 0.7 * width
             logits = [x + mpf(rng.gauss(0, drift)) for x in mu_logits]

@@ -1,12 +1,13 @@
 """Exact algebra of finite sums whose number of terms is a symbol.
 
 SymPy differentiates `Sum(f(i), (i, 0, n - 1))` correctly, but `simplify` on the result may crash or let a bound index
-escape. This file replaces it by four elementary rules, applied innermost sum first, which hold for every n:
+escape. This file replaces it by five elementary rules, applied innermost sum first, which hold for every n:
 
 1. linearity: a sum of terms is split, and a factor without the index leaves the sum;
 2. a constant term is multiplied by the number of terms;
 3. sifting: a Kronecker delta picks one term if its token is known to lie in the range, none if known to lie outside;
-4. stated facts, such as sum_i mu_i = 1, replace the sum they speak of.
+4. stated facts, such as sum_i mu_i = 1, replace the sum they speak of;
+5. the logarithm of a product of positive factors is the sum of their logarithms.
 
 What remains is a rational expression in finitely many distinct sums and table entries. Treating those as independent
 unknowns can only miss an equality, never invent one, so `Facts.equal` errs on the side of refusing a proof.
@@ -17,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sympy import (
     Add,
@@ -31,8 +33,11 @@ from sympy import (
     Symbol,
     cancel,
     expand,
+    expand_log,
     factor,
     fraction,
+    log,
+    sign,
     sympify,
     together,
 )
@@ -68,7 +73,13 @@ def total(term: Expr, index: Symbol, over: Range) -> Expr:
     return Sum(term, (index, over[0], over[1]))
 
 
-@dataclass(frozen=True)
+def _unknown(atom: Expr) -> Dummy:
+    """A symbol in the place of a sum or an entry; every quantity here is real, and a sum of positive terms positive."""
+    summand = atom.function if isinstance(atom, Sum) else atom
+    return Dummy(positive=True) if summand.is_positive else Dummy(real=True)
+
+
+@dataclass(frozen=True, eq=False)  # compared by identity, so that results can be remembered per set of facts
 class Facts:
     """What a proof may use.
 
@@ -81,10 +92,13 @@ class Facts:
     known: tuple[tuple[Expr, Expr], ...] = ()
 
     def normal(self, expr: Expr) -> Expr:
-        """Normal form of `expr` under the four rules and the stated facts.
+        """Normal form of `expr` under the five rules and the stated facts.
 
         Raises SumError if a Kronecker delta meets a range about which nothing was stated.
         """
+        return _normal(self, expr)
+
+    def _normal(self, expr: Expr) -> Expr:
         plain = Facts(self.inside, self.outside)
         if clash := [s for s in sympify(expr).free_symbols if re.fullmatch(r"l\d*", s.name)]:
             raise SumError(f"names l, l1, l2, ... are reserved for bound indices, got them free: {clash}")
@@ -97,12 +111,16 @@ class Facts:
 
     def remainder(self, left: Expr, right: Expr) -> Expr:
         """left - right as one reduced fraction of independent unknowns; 0 means proved equal."""
-        difference = self.normal(left - right)
+        return _remainder(self, left - right)
+
+    def _remainder(self, difference: Expr) -> Expr:
+        difference = self.normal(difference)
         # xreplace works from the outside in, so a sum inside a sum is never looked at on its own.
-        unknowns = {a: Dummy() for a in difference.atoms(Sum)}
+        unknowns = {a: _unknown(a) for a in difference.atoms(Sum)}
         reduced = difference.xreplace(unknowns)
-        entries = {a: Dummy() for a in reduced.atoms(Indexed, KroneckerDelta)}
-        reduced = cancel(together(reduced.xreplace(entries)))
+        entries = {a: _unknown(a) for a in reduced.atoms(Indexed, KroneckerDelta)}
+        reduced = reduced.xreplace(entries).replace(log, _split)
+        reduced = cancel(together(expand(reduced)))
         return reduced.xreplace({v: k for k, v in (unknowns | entries).items()})
 
     def _reduce(self, expr: Expr, table: Mapping[Expr, Expr]) -> Expr:
@@ -111,6 +129,11 @@ class Facts:
         if isinstance(expr, Sum):
             return self._reduce_sum(expr, table)
         rebuilt = expr.func(*(self._reduce(a, table) for a in expr.args))
+        if isinstance(rebuilt, log):
+            return _split(rebuilt.args[0])
+        if isinstance(rebuilt, sign):  # x - y, y - x and 2 y - 2 x must have one spelling up to a factor
+            argument = factor(together(rebuilt.args[0]))
+            return -sign(-argument) if argument.could_extract_minus_sign() else sign(argument)
         return expand(rebuilt, log=False) if isinstance(rebuilt, Add | Mul | Pow) else rebuilt
 
     def _reduce_sum(self, expr: Sum, table: Mapping[Expr, Expr]) -> Expr:
@@ -119,7 +142,7 @@ class Facts:
             if len(limit) != 3:
                 raise SumError(f"a sum needs a first and a last token, got {expr}")
             index, low, high = limit
-            result = expand(self._reduce(result, table), log=False)
+            result = _over_common_denominators(expand(self._reduce(result, table), log=False), index)
             terms = (self._reduce_term(t, index, (low, high), table) for t in Add.make_args(result))
             result = expand(Add(*terms), log=False)
         return result
@@ -148,3 +171,35 @@ class Facts:
         if over in self.outside.get(token, ()):
             return False
         raise SumError(f"nothing states whether token {token} lies in {over[0]}..{over[1]}")
+
+
+def _over_common_denominators(expr: Expr, index: Symbol) -> Expr:
+    """Add up the terms that share their factor without `index` and have a sum of entries as denominator.
+
+    Written apart, 1 / (x + y) - x / (x + y)^2 - y / (x + y)^2 would leave three sums that nobody sees cancel.
+    """
+    plain: list[Expr] = []
+    groups: dict[Expr, Expr] = {}
+    for term in Add.make_args(expr):
+        number, rest = term.as_coeff_Mul()
+        outer, inner = rest.as_independent(index, as_Add=False)
+        if fraction(inner)[1].has(Add):
+            groups[outer] = groups.get(outer, S.Zero) + number * inner
+        else:
+            plain.append(term)
+    return Add(*plain, *(expand(outer * cancel(together(inner)), log=False) for outer, inner in groups.items()))
+
+
+def _split(argument: Expr) -> Expr:
+    """log(argument) by rule 5; only factors that SymPy knows to be positive leave the product."""
+    return expand_log(log(factor(together(argument))))
+
+
+@lru_cache(maxsize=4096)
+def _normal(facts: Facts, expr: Expr) -> Expr:
+    return facts._normal(expr)
+
+
+@lru_cache(maxsize=4096)
+def _remainder(facts: Facts, difference: Expr) -> Expr:
+    return facts._remainder(difference)

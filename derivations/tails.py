@@ -6,7 +6,7 @@ wants to know about the unseen tokens (own derivation [N]); a tail rule is a gue
 
 from __future__ import annotations
 
-from sympy import Expr, Integer, Symbol, exp
+from sympy import Expr, Integer, Sum, Symbol, exp
 
 from derivations.setting import FULL, RETAINED, TAIL, Table, a, c, i, j, k, m, mu, n, pi, q, step
 from derivations.sums import Facts, total
@@ -69,3 +69,15 @@ def flat_tail() -> tuple[Table, Expr]:
     """The step on the true softmax if its tail is flat, pi_j = pi_T / (n - m)."""
     each = pi_T / (n - m)
     return _moved(total(each * exp(a - c * each), q, TAIL))
+
+
+def on_classes(expr: Expr) -> Expr:
+    """A formula over the whole vocabulary, read on m + 1 classes: the retained tokens and the tail as one more."""
+
+    def split(*arguments: Expr) -> Expr:
+        summand, (index, *over) = arguments
+        if tuple(over) != FULL:
+            raise ValueError(f"only sums over the whole vocabulary can be read on classes, got one over {over}")
+        return total(summand, index, RETAINED) + summand.xreplace({mu[index]: mu_T, pi[index]: pi_T})
+
+    return expr.replace(Sum, split)

@@ -1,7 +1,8 @@
 """Direction criteria: would a step on the sampled token (for A > 0) push pi farther from mu?
 
 Shapes: B sequences, T response tokens, S support slots, V vocabulary. All return [...] real numbers d of which only
-the sign matters; an update moves outward where A * d > 0.
+the sign matters; an update moves outward where A * d > 0. Two more criteria have files of their own: `certificate`
+(an interval) and `finite_step` (the exact change for a step of given size).
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.measures import Measure
-from methods.signals import Signals, Support, log_ratio
+from methods.measures import Measure, reduced_cells
+from methods.signals import Signals, Support, log_ratio, probability
 from methods.support import Masses, masses
 
 TailRule = Literal["none", "aggregated", "uniform", "collision"]
 TAIL_RULES: tuple[TailRule, ...] = ("none", "aggregated", "uniform", "collision")
+# How much of the vocabulary a divergence and its direction see: a support with a rule for its tail, or all of it.
+Tail = TailRule | Literal["full"]
+TAILS: tuple[Tail, ...] = (*TAIL_RULES, "full")
 
 
 def ratio_direction(signals: Signals) -> Tensor:
@@ -69,9 +73,7 @@ def reduced_direction(
     cells: masses on the support; sampled_slot: [...] int, the slot that holds the sampled token.
     h_k - sum_S pi_i h_i - (c2 / pi_T) h_T; Eqs. 10 and 11 of arXiv 2607.10848 for the forward KL [S], all measures [N].
     """
-    mu = torch.cat([cells.mu, cells.mu_tail.unsqueeze(-1)], -1)
-    pi = torch.cat([cells.pi, cells.pi_tail.unsqueeze(-1)], -1)
-    gradient = measure.logit_gradient(mu, pi)
+    gradient = measure.logit_gradient(*reduced_cells(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail))
     local = gradient.gather(-1, sampled_slot.unsqueeze(-1)).squeeze(-1)
     retained = (cells.pi * gradient[..., :-1]).sum(-1)
     return local - retained - tail_rate(rule, cells, sum_pi_squared) * gradient[..., -1]
@@ -83,14 +85,35 @@ def sampled_slot(support: Support) -> Tensor:
     return holds.to(torch.int8).argmax(-1)
 
 
-def predictive_direction(signals: Signals, measure: Measure, rule: TailRule) -> Tensor:
-    """Predicted change of the reduced divergence for each sampled token, [B, T].
+def predictive_direction(signals: Signals, measure: Measure, tail: Tail) -> Tensor:
+    """Predicted change of the divergence for each sampled token, [B, T]: of the reduced one, or of the `full` one.
 
-    Raises ValueError where the signals carry no support.
+    Raises ValueError where the signals lack the support, the full distributions, or what a tail rule needs.
     """
+    if tail == "full":
+        mu, pi, sampled = require_full(signals)
+        return full_direction(measure, mu, pi, sampled)
     support = require_support(signals)
     cells = masses(support, signals.vocab_size)
-    return reduced_direction(measure, cells, sampled_slot(support), rule, signals.sum_pi_squared)
+    return reduced_direction(measure, cells, sampled_slot(support), tail, signals.sum_pi_squared)
+
+
+def random_direction(signals: Signals, outside: Tensor, reference: Tensor) -> Tensor:
+    """A control: sign(A) for as many tokens of `outside` as `reference` calls outward, drawn by chance, else 0; [B, T].
+
+    outside: bool; reference: a direction. Numbers are matched exactly for each sign of A, over all rows given.
+    Raises ValueError where the signals carry no random numbers.
+    """
+    if signals.uniforms is None:
+        raise ValueError("signals.uniforms is missing: a random mask needs seeded numbers in [0, 1), one per token")
+    sign = torch.sign(signals.advantages)
+    drawn = torch.zeros_like(outside)
+    for side in (1, -1):
+        pool = outside & (sign == side)
+        wanted = (pool & (sign * torch.sign(reference) > 0)).sum()
+        order = torch.where(pool, signals.uniforms, torch.inf).flatten().argsort(stable=True)
+        drawn |= pool & (order.argsort() < wanted).reshape(pool.shape)
+    return torch.where(drawn, sign, 0.0)
 
 
 def require_support(signals: Signals) -> Support:
@@ -101,3 +124,25 @@ def require_support(signals: Signals) -> Support:
             "(actor_rollout_ref.rollout.custom.top_k >= 1 with the tether worker)"
         )
     return signals.support
+
+
+def require_full(signals: Signals) -> tuple[Tensor, Tensor, Tensor]:
+    """(mu, pi, sampled): probabilities of both policies over the whole vocabulary [B, T, V], sampled ids [B, T].
+
+    Raises ValueError that names the missing field, or the first id outside the vocabulary.
+    """
+    for name in ("full", "sampled"):
+        if getattr(signals, name) is None:
+            raise ValueError(
+                f"signals.{name} is missing: this method needs both policies' log-probs of the whole vocabulary and "
+                "the sampled ids (tail: full)"
+            )
+    assert signals.full is not None and signals.sampled is not None
+    mu, pi = (probability(logp) for logp in signals.full)
+    outside = (signals.sampled < 0) | (signals.sampled >= mu.shape[-1])
+    if outside.any():
+        position = tuple(int(i) for i in outside.nonzero()[0])
+        raise ValueError(
+            f"signals.sampled{list(position)} = {signals.sampled[position].item()}: allowed are 0 to {mu.shape[-1] - 1}"
+        )
+    return mu, pi, signals.sampled

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, Radius, check_cap, check_radius, sides
-from methods.directions import require_support
-from methods.measures import Measure, reduced_value
+from methods.config import MethodConfig, Radius, check_cap, check_choice, check_radius, sides
+from methods.directions import require_full, require_support
+from methods.measures import BINARY_MEASURES, MEASURES, Measure, reduced_value
 from methods.signals import Signals
-from methods.support import masses
+from methods.support import SUPPORT_RULES, SupportRule, masses
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,17 @@ class MaskConfig(MethodConfig):
         check_cap("ratio_cap", self.ratio_cap)
 
 
+@dataclass(frozen=True)
+class TopKMaskConfig(MaskConfig):
+    """support: `added` (the sampled token joins the top K) or `replaced` (it takes the place of candidate K)."""
+
+    support: SupportRule = "added"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("support", self.support, SUPPORT_RULES)
+
+
 def masked_coefficient(signals: Signals, config: MaskConfig, *, proximity: Tensor, direction: Tensor) -> Tensor:
     """g = min(r, C) A where the token is kept, else 0. proximity, direction, result: [B, T]."""
     keep = trust_region_keep(signals.advantages, proximity, direction, config.delta)
@@ -41,16 +52,35 @@ def trust_region_keep(advantages: Tensor, proximity: Tensor, direction: Tensor, 
     Drops only where proximity > radius and A * direction > 0, both strictly; `radius` may be (low, high), of which
     high holds for A > 0 and low for A < 0.
     """
+    return ~(outside_region(advantages, proximity, radius) & outward(advantages, direction))
+
+
+def outside_region(advantages: Tensor, proximity: Tensor, radius: Radius) -> Tensor:
+    """True where proximity > radius, strictly, bool."""
     low, high = sides(radius)
-    limit = torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low))
+    return proximity > torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low))
+
+
+def outward(advantages: Tensor, direction: Tensor) -> Tensor:
+    """True where A * direction > 0, strictly, bool."""
     # Signs are multiplied, not values: a product of two small numbers may underflow to zero.
-    return ~((proximity > limit) & (torch.sign(advantages) * torch.sign(direction) > 0))
+    return torch.sign(advantages) * torch.sign(direction) > 0
 
 
 def topk_proximity(signals: Signals, measure: Measure) -> Tensor:
     """D(mu, pi) on top-K, the sampled token and one tail cell, [B, T]."""
     cells = masses(require_support(signals), signals.vocab_size)
     return reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)
+
+
+def proximity(signals: Signals, name: str, *, full: bool = False) -> Tensor:
+    """The measure of that name, [B, T]: a `binary_` one of the sampled token, else reduced to top-K or in full."""
+    if name in BINARY_MEASURES:
+        return BINARY_MEASURES[name](signals.logp_mu, signals.logp_pi)
+    if full:
+        mu, pi, _ = require_full(signals)
+        return MEASURES[name].value(mu, pi)
+    return topk_proximity(signals, MEASURES[name])
 
 
 def capped_ratio(signals: Signals, cap: float | None) -> Tensor:

@@ -1,19 +1,24 @@
 """The retained support of a token: a set of ids, its masses under both policies, and one tail cell.
 
 Shapes: B sequences, T response tokens, K candidates, S = K + 1 slots. A rollout engine returns the top-K log-probs
-of mu; the sampled token joins them (DPPO paper, above Eq. 15 [F]), so a row retains K or K + 1 ids.
+of mu; the sampled token joins them (DPPO paper, above Eq. 15 [F]), so a row retains K or K + 1 ids. The DPPO paper's
+code (Stable-RL) lets it replace candidate K instead, so that a row never retains more than K [F].
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from methods.signals import Support, probability
+from methods.signals import Signals, Support, probability
 
 FILLER_ID = -1
+
+SupportRule = Literal["added", "replaced"]
+SUPPORT_RULES: tuple[SupportRule, ...] = ("added", "replaced")
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,29 @@ def distinct(ids: Tensor) -> Tensor:
     same = ids.unsqueeze(-1) == ids.unsqueeze(-2)
     repeats_earlier = same.tril(diagonal=-1).any(-1)
     return (ids >= 0) & ~repeats_earlier
+
+
+def with_support_rule(signals: Signals, rule: SupportRule) -> Signals:
+    """The same signals seen through a support of that rule; signals without a support stay as they are.
+
+    added: as carried. replaced: where the sampled token came from outside the candidates, the least likely of them
+    under mu is left to the tail. Slots are re-selected, so nothing else has to be carried from rollout to loss.
+    Raises ValueError for an unknown rule.
+    """
+    if rule not in SUPPORT_RULES:
+        raise ValueError(f"support rule = {rule!r}: allowed are {', '.join(SUPPORT_RULES)}")
+    if rule == "added" or signals.support is None:
+        return signals
+    support = signals.support
+    candidates = support.valid[..., :-1]
+    logp = torch.where(candidates, support.logp_mu[..., :-1], torch.inf)
+    last = torch.zeros_like(candidates)
+    if candidates.shape[-1]:
+        # Of equally likely candidates the one that stands last, as in a row sorted by falling probability.
+        place = candidates.shape[-1] - 1 - logp.flip(-1).argmin(-1, keepdim=True)
+        last = last.scatter(-1, place, support.valid[..., -1:])
+    valid = torch.cat([candidates & ~last, support.valid[..., -1:]], -1)
+    return replace(signals, support=replace(support, valid=valid))
 
 
 def masses(support: Support, vocab_size: int | None = None) -> Masses:

@@ -6,7 +6,8 @@
 Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 16 and 23 [F]; delta = .15 and C = 5 as arXiv 2607.10848 runs it [S] (the
 DPPO paper itself uses .05 [F]).
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
-Public code: Stable-RL writes a sampled token outside the top K over candidate K instead of adding it.
+Public code: Stable-RL writes a sampled token outside the top K over candidate K instead of adding it, which is
+`support: replaced` here [F].
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from methods.directions import ratio_direction
-from methods.masks import MaskConfig, masked_coefficient, topk_proximity
+from methods.masks import TopKMaskConfig, masked_coefficient, topk_proximity
 from methods.measures import FORWARD_KL
 from methods.registry import Needs, register
 from methods.signals import Signals
+from methods.support import with_support_rule
 
 
 @register(
@@ -25,11 +27,12 @@ from methods.signals import Signals
     title="DPPO Top-K KL",
     source="arXiv 2602.04879, Eqs. 12, 16",
     mark="F",
-    config=MaskConfig,
+    config=TopKMaskConfig,
     needs=Needs.TOP_K,
 )
-def coefficient(signals: Signals, config: MaskConfig) -> Tensor:
+def coefficient(signals: Signals, config: TopKMaskConfig) -> Tensor:
     """g, [B, T]."""
+    signals = with_support_rule(signals, config.support)
     return masked_coefficient(
         signals,
         config,

@@ -15,10 +15,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from methods.directions import predictive_direction
-from methods.masks import MaskConfig, masked_coefficient, topk_proximity
+from methods.masks import TopKMaskConfig, masked_coefficient, topk_proximity
 from methods.measures import FORWARD_KL
 from methods.registry import Needs, register
 from methods.signals import Signals
+from methods.support import with_support_rule
 
 
 @register(
@@ -26,11 +27,12 @@ from methods.signals import Signals
     title="Predictive mask, uniform tail",
     source="arXiv 2607.10848, Eqs. 11, 13",
     mark="S",
-    config=MaskConfig,
+    config=TopKMaskConfig,
     needs=Needs.TOP_K,
 )
-def coefficient(signals: Signals, config: MaskConfig) -> Tensor:
+def coefficient(signals: Signals, config: TopKMaskConfig) -> Tensor:
     """g, [B, T]."""
+    signals = with_support_rule(signals, config.support)
     return masked_coefficient(
         signals,
         config,

@@ -29,6 +29,7 @@ from methods.registry import Needs, UnknownMethodError
 from methods.signals import Support
 from methods.support import united
 
+
 def requirement(name: str) -> Needs:
     """What the method needs with the paper's defaults."""
     method = registry.get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Distribution = Sequence[float]
@@ -28,6 +28,20 @@ class Token:
     def retained(self) -> list[int]:
         """S: the candidates and the sampled token, each once."""
         return sorted({*self.candidates, self.sampled})
+
+    @property
+    def replaced(self) -> Token:
+        """The same token under Stable-RL's rule: a sampled token from outside stands in place of the last candidate."""
+        kept = self.candidates if self.sampled in self.candidates else sorted(self.candidates, key=self.above)[1:]
+        return replace(self, candidates=kept)
+
+    def above(self, token: int) -> float:
+        """mu of a token, to sort by."""
+        return self.mu[token]
+
+    def cells(self, p: Distribution) -> list[float]:
+        """Masses on S and the tail's, as one distribution."""
+        return [p[i] for i in self.retained] + [math.fsum(x for i, x in enumerate(p) if i not in self.retained)]
 
 
 def ratio(token: Token, cap: float | None) -> float:
@@ -126,7 +140,7 @@ def drpo(token: Token, delta: float = 12.5, cap: float | None = None) -> float:
 
 
 # (method, options, formula): every method with its defaults, some with more options. `lines` in helpers reads it.
-LINES: list[tuple[str, dict[str, Any], Callable[[Token], float]]] = [
+LINES: list[tuple[str, dict[str, Any], Callable[[Token], float] | None]] = [
     ("drpo", {}, drpo),
     ("drpo", {"delta": 0.15}, lambda token: drpo(token, delta=0.15)),
     ("pg_is", {}, pg_is),
@@ -152,6 +166,19 @@ def divergence(name: str, mu: Distribution, pi: Distribution) -> float:
         return sum(term(p, p, m) for m, p in pairs)
     if name == "tv":
         return sum(abs(m - p) for m, p in pairs) / 2
+    if name == "jeffreys":
+        return divergence("forward_kl", mu, pi) + divergence("reverse_kl", mu, pi)
+    if name == "js":
+        middle = [(m + p) / 2 for m, p in pairs]
+        return (divergence("forward_kl", mu, middle) + divergence("forward_kl", pi, middle)) / 2
+    if name == "hellinger2":
+        return 1 - sum(math.sqrt(m * p) for m, p in pairs)
+    if name == "chi2_pearson":
+        return sum(p * p / m for m, p in pairs) - 1
+    if name == "chi2_neyman":
+        return sum(m * m / p for m, p in pairs) - 1
+    if name == "l2":
+        return sum(m * m - 2 * m * p + p * p for m, p in pairs) / 2
     raise ValueError(name)
 
 

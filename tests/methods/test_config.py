@@ -11,10 +11,12 @@ import pytest
 
 from methods import registry
 from methods.config import MethodConfigError, sides
+from methods.registry import Needs
 from tests.methods.helpers import SHIPPED
 
 NONSENSE: list[Any] = [0, 0.0, -0.15, math.nan, math.inf, -math.inf, True, False, "0.15", None, {}, [], object]
 BAD_RADII: list[Any] = [*NONSENSE, (0.1, 0.2, 0.3), (0.1,), [0.1], (0.1, 0), (-0.1, 0.2), ("a", 0.1), (0.1, None)]
+BAD_WORDS: list[Any] = [*NONSENSE, "", "Uniform", "kl", ("added",)]
 BAD_CAPS: list[Any] = [x for x in NONSENSE if x is not None] + [0.5, 0.999, (5.0, 5.0)]
 
 # By option, for all methods; an option that allows less in one method is listed under (method, option).
@@ -24,6 +26,14 @@ BAD_VALUES: dict[str | tuple[str, str], list[Any]] = {
     "dual_clip": BAD_CAPS,
     "eps_low": [*NONSENSE, 1.5],
     "eps_high": NONSENSE,
+    "step": [*NONSENSE, (0.1, 0.2)],
+    "support": BAD_WORDS,
+    "measure": BAD_WORDS,
+    "tail": BAD_WORDS,
+    "proximity": [x for x in BAD_WORDS if x is not None],
+    "fallback": [*BAD_WORDS, "full"],
+    "precision": [*BAD_WORDS, "exact"],
+    "reference": [*BAD_WORDS, "keep"],
     ("drpo", "delta"): [*NONSENSE, (0.1, 0.2)],
 }
 
@@ -61,7 +71,7 @@ def test_an_unknown_option_lists_the_known_ones(method: str) -> None:
 
 def test_the_papers_defaults() -> None:
     """Widths .2/.28 and C = 5, delta .15 [S] for the masks, and the released 12.5 without a cap for DRPO."""
-    mask = {"delta": 0.15, "ratio_cap": 5.0}
+    mask = {"delta": 0.15, "ratio_cap": 5.0, "support": "added"}
     want = {
         "drpo": {"delta": 12.5, "ratio_cap": None},
         "pg_is": {"ratio_cap": None},
@@ -69,6 +79,13 @@ def test_the_papers_defaults() -> None:
         "dppo_topk_kl": mask,
         "predictive_aggregated": mask,
         "predictive_uniform": mask,
+        "dppo_topk_tv": {**mask, "delta": 0.2},
+        "dppo_binary_tv": {"delta": 0.2, "ratio_cap": 5.0},
+        "dppo_binary_kl": {"delta": 0.05, "ratio_cap": 5.0},
+        "predictive": {**mask, "measure": "forward_kl", "tail": "collision", "proximity": None},
+        "predictive_certified": {**mask, "measure": "forward_kl", "fallback": "keep", "precision": "float32"},
+        "predictive_finite_step": {**mask, "step": 0.1, "tail": "uniform"},
+        "predictive_random": {**mask, "reference": "aggregated"},
     }
     assert {name: vars(registry.get(name).configure()) for name in want} == want
 
@@ -88,3 +105,35 @@ def test_options_cannot_change_afterwards(method: str) -> None:
     for option in BAD[method]:
         with pytest.raises(FrozenInstanceError):
             setattr(config, option, 3.0)
+
+
+@pytest.mark.parametrize("method", ["predictive", "predictive_finite_step"])
+def test_a_full_view_has_no_support_to_choose(method: str) -> None:
+    """And a measure without a certificate, or a binary measure as a direction, is no choice at all."""
+    with pytest.raises(MethodConfigError, match=f"method {method}: support = 'replaced': allowed is 'added'"):
+        registry.get(method).configure({"tail": "full", "support": "replaced"})
+    with pytest.raises(MethodConfigError, match="measure = 'reverse_kl': allowed is one of forward_kl, tv"):
+        registry.get("predictive_certified").configure({"measure": "reverse_kl"})
+    with pytest.raises(MethodConfigError, match="measure = 'binary_tv'"):
+        registry.get("predictive").configure({"measure": "binary_tv"})
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "needs"),
+    [
+        ("predictive", {"tail": "uniform"}, Needs.TOP_K),
+        ("predictive", {"tail": "collision"}, Needs.TOP_K | Needs.SUM_PI_SQUARED),
+        ("predictive", {"tail": "full", "proximity": "binary_kl"}, Needs.FULL),
+        ("predictive_finite_step", {}, Needs.TOP_K),
+        ("predictive_finite_step", {"tail": "collision"}, Needs.TOP_K | Needs.SUM_PI_SQUARED),
+        ("predictive_finite_step", {"tail": "full"}, Needs.FULL),
+        ("predictive_random", {"reference": "ratio"}, Needs.TOP_K | Needs.RANDOM | Needs.MINI_BATCH),
+        (
+            "predictive_random",
+            {"reference": "collision"},
+            Needs.TOP_K | Needs.RANDOM | Needs.MINI_BATCH | Needs.SUM_PI_SQUARED,
+        ),
+    ],
+)
+def test_needs_follow_the_options(method: str, options: dict[str, Any], needs: Needs) -> None:
+    assert registry.get(method).requires(registry.get(method).configure(options)) == needs

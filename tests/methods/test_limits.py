@@ -158,7 +158,7 @@ def test_small_numbers_keep_their_sign(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("measure", MEASURES.values(), ids=sorted(MEASURES))
+@pytest.mark.parametrize("measure", MEASURES.values(), ids=list(MEASURES))
 def test_impossible_and_certain_tokens(measure, dtype: torch.dtype) -> None:
     """Zeros: identical policies are at 0 with no direction; disjoint ones are farther than any radius in use."""
     certain, other, spread = (torch.tensor(p, dtype=dtype) for p in ([1.0, 0, 0], [0, 1.0, 0], [0.5, 0.5, 0.0]))
@@ -166,9 +166,10 @@ def test_impossible_and_certain_tokens(measure, dtype: torch.dtype) -> None:
     for mu, pi in itertools.product((certain, other, spread), repeat=2):
         value, gradient = measure.value(mu, pi), measure.logit_gradient(mu, pi)
         assert torch.isfinite(value) and torch.isfinite(gradient).all()
-        assert value == 0 if mu is pi else value >= 0.5
-    # A saturated softmax cannot move: no logit step changes it to first order.
-    if measure.name != "forward_kl":
+        assert value == 0 if mu is pi else value > 0.2
+    # A saturated softmax cannot move: no logit step changes it to first order, but for measures whose slope at a mass
+    # of zero grows as fast as that mass vanishes.
+    if measure.name not in ("forward_kl", "jeffreys", "chi2_neyman"):
         assert measure.logit_gradient(spread, certain).abs().sum() == 0
 
 

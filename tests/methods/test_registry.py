@@ -124,8 +124,8 @@ def assert_all_differ(coefficients: dict[str, torch.Tensor], advantages: torch.T
 
 
 def off_policy() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """g of every line on 4 x 8 tokens over 12 ids, K = 4, pi one unit of logit noise away from mu."""
-    signals = random_rows(0).signals()
+    """g of every line on 16 x 16 tokens over 12 ids, K = 4, pi one unit of logit noise away from mu."""
+    signals = random_rows(0, batch=16, length=16).signals()
     return {line.label: line.coefficient(signals) for line in lines()}, signals.advantages
 
 
@@ -137,7 +137,7 @@ def test_an_impostor_is_noticed(drawer: Path) -> None:
     """All ones under a new name, and a copy of another method, both fail the test above."""
     (drawer / "impostor_file.py").write_text(ADDED.format(name="impostor"))
     coefficients, advantages = off_policy()
-    ones = Line("impostor", {}, float).coefficient(random_rows(0).signals())
+    ones = Line("impostor", {}, float).coefficient(random_rows(0, batch=16, length=16).signals())
     with pytest.raises(AssertionError, match="impostor is constant"):
         assert_all_differ({**coefficients, "impostor": ones}, advantages)
     with pytest.raises(AssertionError, match="pg_is equals copy"):

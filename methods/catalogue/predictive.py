@@ -1,0 +1,71 @@
+"""Predictive divergence mask, any measure and any view of the tail.
+
+    g = min(r, C) · A · M,   M = 0 where  D > delta  and  A · d > 0,  else 1
+    d = h_k - sum_S pi_i h_i - (c2 / pi_T) h_T,   h_i = pi_i (g_i - sum_j pi_j g_j),  g_i = dD/d pi_i
+
+d is the change of D per unit step along e_k - pi in the logits, k the sampled token. c2, the collision mass of the
+tail T: pi_T^2 (`aggregated`), pi_T^2 / (n - m) (`uniform`), 0 (`none`), or as measured over the vocabulary
+(`collision`, the slope of the very D that is compared with delta). `full`: no tail, D and d over all n ids.
+Source: arXiv 2607.10848 Eqs. 10, 11 (forward KL, Appendix D: TV), 13, 14 [S]; other measures, collision and full [N].
+delta = .15 and C = 5 are the paper's for the forward KL [S]; no paper gives a radius for another measure.
+Shapes: signals [B, T] and support [B, T, K + 1], or full [B, T, V], to g [B, T]. Detached: everything.
+Public code: none released by the authors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from methods.config import MethodConfigError, check_choice
+from methods.directions import TAILS, Tail, predictive_direction
+from methods.masks import TopKMaskConfig, masked_coefficient, proximity
+from methods.measures import BINARY_MEASURES, MEASURES
+from methods.registry import Needs, register
+from methods.signals import Signals
+from methods.support import with_support_rule
+
+
+@dataclass(frozen=True)
+class Config(TopKMaskConfig):
+    """measure: of the direction; tail: its view of the tail; proximity: the measure of D, null for the same one."""
+
+    measure: str = "forward_kl"
+    tail: Tail = "collision"
+    proximity: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("measure", self.measure, MEASURES)
+        check_choice("tail", self.tail, TAILS)
+        if self.proximity is not None:
+            check_choice("proximity", self.proximity, (*MEASURES, *BINARY_MEASURES))
+        if self.tail == "full" and self.support != "added":
+            raise MethodConfigError(f"support = {self.support!r}: allowed is 'added' with tail full, which reads none")
+
+
+def needs(config: Config) -> Needs:
+    """Full distributions, or a support and, for the collision rule, sum pi^2."""
+    if config.tail == "full":
+        return Needs.FULL
+    return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
+
+
+@register(
+    "predictive",
+    title="Predictive mask, chosen measure and tail",
+    source="arXiv 2607.10848, Eqs. 7, 10-13",
+    mark="N",
+    config=Config,
+    needs=needs,
+)
+def coefficient(signals: Signals, config: Config) -> Tensor:
+    """g, [B, T]."""
+    signals = with_support_rule(signals, config.support)
+    return masked_coefficient(
+        signals,
+        config,
+        proximity=proximity(signals, config.proximity or config.measure, full=config.tail == "full"),
+        direction=predictive_direction(signals, MEASURES[config.measure], config.tail),
+    )

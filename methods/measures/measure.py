@@ -1,0 +1,41 @@
+"""What a measure is: a value and its gradient in the logits of pi.
+
+Shapes: n tokens or cells on the last axis. `logit_gradient` is h_i = dD/dz_i for pi = softmax(z):
+h_i = pi_i (g_i - sum_j pi_j g_j) with g_i = dD/d pi_i (papers' general formula [N], proved in `derivations`).
+The products pi_i g_i are written out measure by measure, so that a probability of zero is no special case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Smallest normal float32: a floor under logarithms and quotients, above which float32 keeps its precision.
+TINY = torch.finfo(torch.float32).tiny
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A divergence: `value` and `logit_gradient` map (mu, pi), both [..., n], to [...] and [..., n].
+
+    divides: the value has a quotient of masses in it, so that a mass of pure rounding may not stand below.
+    """
+
+    name: str
+    title: str
+    value: Callable[[Tensor, Tensor], Tensor]
+    logit_gradient: Callable[[Tensor, Tensor], Tensor]
+    divides: bool = False
+
+
+def log_quotient(numerator: Tensor, denominator: Tensor) -> Tensor:
+    """log(a/b), with both floored at the smallest normal float32: callers multiply by a zero mass there."""
+    return numerator.clamp(min=TINY).log() - denominator.clamp(min=TINY).log()
+
+
+def centred(slopes: Tensor, pi: Tensor) -> Tensor:
+    """h out of the products pi_i g_i, [..., n]."""
+    return slopes - pi * slopes.sum(-1, keepdim=True)

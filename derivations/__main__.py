@@ -23,7 +23,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
-    parser.add_argument("--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX, and beside it as HTML")
+    parser.add_argument(
+        "--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX, and beside it as HTML"
+    )
     parser.add_argument("--dps", metavar="N", type=int, default=50, help="decimal digits of the certificates (50)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of their random policies (0)")
     return parser

@@ -101,12 +101,13 @@ def as_page(results: Sequence[Result]) -> str:
         *(_theorem(number, result) for number, result in enumerate(results, 1)),
     ]
     head = (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"/>\n'
         f"<title>Derivations</title>\n<style>\n{_STYLE}\n</style>\n</head>\n<body>\n"
     )
     linked = _THEOREM.sub(
-        lambda found: f'theorem <a href="#{found[1]}">{found[1]}</a>' if found[1] in names else found[0], "\n".join(body)
+        lambda found: f'theorem <a href="#{found[1]}">{found[1]}</a>' if found[1] in names else found[0],
+        "\n".join(body),
     )
     return f"{head}{linked}\n</body>\n</html>\n"
 

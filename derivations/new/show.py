@@ -7,7 +7,7 @@ from sympy import Expr
 
 from derivations.new.certify import Findings
 from derivations.new.divergence import p
-from derivations.new.study import G, Study
+from derivations.new.study import Study
 from derivations.new.torch_code import torch_code
 from derivations.numeric import Certificate
 from derivations.render import text

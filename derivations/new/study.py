@@ -1,4 +1,4 @@
-"""What a softmax step does to a user's divergence: slope, local and global term, tail form, threshold of the local term.
+"""What a softmax step does to a user's divergence: slope, local and global term and its threshold, tail form.
 
 Proved for every vocabulary size by differentiating the divergence along the step (Proof), as the theorems do.
 The general form is own derivation [N]: with g_i = dD/d pi_i and gbar = sum_i pi_i g_i, the step on token k changes D by

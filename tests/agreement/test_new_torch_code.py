@@ -1,4 +1,4 @@
-"""agreement: the torch code that `python -m derivations --new` prints, executed, against autograd and finite differences.
+"""agreement: the torch code that `python -m derivations --new` prints, executed, against autograd and 50 digits.
 
 Not covered: expressions of which SymPy's printer makes other functions than log, exp, sqrt, abs, sign and powers.
 """

@@ -49,9 +49,9 @@ def test_two_runs_write_the_same_bytes(tmp_path):
         command = [sys.executable, "-m", "derivations", *options]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-        contents.append([file.read_bytes() for file in files])
+        contents.append([file.read_bytes() for file in [*files, files[-1].with_suffix(".html")]])
     assert contents[0] == contents[1]
-    assert len(list(tmp_path.iterdir())) == 6, "a temporary file was left"
+    assert len(list(tmp_path.iterdir())) == 8, "a temporary file was left"
 
 
 def test_json_holds_everything_but_timings(tmp_path):
@@ -77,6 +77,15 @@ def test_tex_is_balanced(tmp_path):
     for name in theorem.names():
         assert theorem.get(name).title in content
         assert theorem.get(name).latex in content
+
+
+def test_the_page_stands_beside_the_latex(tmp_path, capsys):
+    assert main(["--theorem", "tail_gap", "--tex", str(tmp_path / "results.tex")]) == 0
+    assert "Gap between the two tail rules" in (tmp_path / "results.html").read_text(encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        main(["--tex", str(tmp_path / "results.html")])
+    assert stopped.value.code == 2
+    assert "is the name of the page" in capsys.readouterr().err
 
 
 def test_unknown_theorem_lists_the_known_ones(capsys):

@@ -17,10 +17,10 @@ from derivations.new.divergence import divergence, p
 from derivations.new.parser import MAX_LENGTH, ExpressionError, parse
 from derivations.new.study import G, study
 from derivations.numeric import CertificateError
-from derivations.setting import FULL, FACTS, k, mu, pi
+from derivations.setting import FACTS, FULL, k, mu, pi
 from derivations.sums import total
 
-l = Symbol("j", integer=True, nonnegative=True)
+j = Symbol("j", integer=True, nonnegative=True)
 CATALOGUE = {
     "forward KL": "sum(mu*log(mu/pi))",
     "reverse KL": "sum(pi*log(pi/mu))",
@@ -37,17 +37,17 @@ STUDIES = {name: study(divergence(source)) for name, source in CATALOGUE.items()
 
 
 def mean(term):
-    return total(term, l, FULL)
+    return total(term, j, FULL)
 
 
 # papers.md 7.2, written out by hand.
 LOCAL = {
     "forward KL": pi[k] - mu[k],
-    "reverse KL": pi[k] * (log(pi[k] / mu[k]) - mean(pi[l] * log(pi[l] / mu[l]))),
-    "Hellinger": (pi[k] * mean(sqrt(mu[l] * pi[l])) - sqrt(pi[k] * mu[k])) / 2,
-    "Pearson": 2 * pi[k] * (pi[k] / mu[k] - mean(pi[l] ** 2 / mu[l])),  # 1 + X = sum pi^2 / mu
-    "Neyman": pi[k] * (mean(mu[l] ** 2 / pi[l]) - mu[k] ** 2 / pi[k] ** 2),
-    "half l2": pi[k] * (pi[k] - mu[k] - mean(pi[l] * (pi[l] - mu[l]))),
+    "reverse KL": pi[k] * (log(pi[k] / mu[k]) - mean(pi[j] * log(pi[j] / mu[j]))),
+    "Hellinger": (pi[k] * mean(sqrt(mu[j] * pi[j])) - sqrt(pi[k] * mu[k])) / 2,
+    "Pearson": 2 * pi[k] * (pi[k] / mu[k] - mean(pi[j] ** 2 / mu[j])),  # 1 + X = sum pi^2 / mu
+    "Neyman": pi[k] * (mean(mu[j] ** 2 / pi[j]) - mu[k] ** 2 / pi[k] ** 2),
+    "half l2": pi[k] * (pi[k] - mu[k] - mean(pi[j] * (pi[j] - mu[j]))),
 }
 THRESHOLD = {
     "forward KL": 1,

@@ -9,6 +9,7 @@ backend: "math" for floats (default) or "mpmath" for mpf numbers at mpmath's cur
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 from sympy import Expr, Min, Symbol
@@ -68,6 +69,7 @@ def _local_and_global(measure: str) -> tuple[Expr, Expr]:
     return measure_slopes.THEOREM.claim(f"{measure}, local"), measure_slopes.THEOREM.claim(f"{measure}, global")
 
 
+@lru_cache(maxsize=64)
 def _reduced_slope(measure: str, rule: str) -> Expr:
     if measure == "forward_kl":
         return _KL_TAIL_RULES[rule]

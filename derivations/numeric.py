@@ -10,13 +10,15 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from mpmath import exp, fsum, log, mp, mpf, nstr, sqrt
-from sympy import Dummy, Expr, Indexed, IndexedBase, KroneckerDelta, Sum, Symbol, lambdify
+from sympy import Dummy, Expr, Indexed, IndexedBase, Integer, KroneckerDelta, Rational, Sum, Symbol, lambdify
+from sympy.printing.pycode import SymPyPrinter
 
 Vector = list[mpf]
-_NUMBERS: dict[str, Callable[[int], Any]] = {"mpmath": mpf, "math": float}
+State = TypeVar("State")
+_NUMBERS: dict[str, Callable[[int], Any]] = {"mpmath": mpf, "math": float, "sympy": Integer}
 
 
 class CertificateError(Exception):
@@ -167,16 +169,28 @@ def random_pairs(
             yield Pair(softmax(mu_logits), logits, rng.randrange(first or size))
 
 
-def certificate(dps: int, pairs: Iterator[Pair], compare: Callable[[Comparison, Pair], None]) -> Certificate:
-    """Run `compare` on every pair with `dps` digits. Raises CertificateError at the first claim that fails.
+def certificate(dps: int, states: Iterator[State], compare: Callable[[Comparison, State], None]) -> Certificate:
+    """Run `compare` on every state, mostly a Pair, with `dps` digits. Raises CertificateError at the first failure.
 
-    `pairs` is drawn inside, lazily, so that its numbers have these digits too.
+    `states` is drawn inside, lazily, so that its numbers have these digits too.
     """
     with precision(dps):
         check = Comparison(dps)
-        for pair in pairs:
-            compare(check, pair)
+        for state in states:
+            compare(check, state)
         return check.result()
+
+
+class _ExactPrinter(SymPyPrinter):
+    """Rational numbers stay rational; the usual printer writes 1/2, which Python reads as a float."""
+
+    def __init__(self) -> None:
+        super().__init__({"fully_qualified_modules": False, "inline": True, "allow_unknown_functions": True})
+
+    def _print_Rational(self, expr: Expr) -> str:
+        return f"Rational({expr.p}, {expr.q})"
+
+    _print_Half = _print_Rational
 
 
 @lru_cache(maxsize=256)
@@ -191,13 +205,16 @@ def _compiled(expr: Expr, backend: str) -> tuple[Callable[..., Any], tuple[str, 
     for entry in expr.atoms(Indexed):
         arguments[str(entry.base.label)] = IndexedBase(entry.base.label)
     ordered = tuple(sorted(arguments))
-    return lambdify([arguments[name] for name in ordered], expr, modules=backend), ordered
+    options: dict[str, Any] = {"modules": backend}
+    if backend == "sympy":
+        options = {"modules": [{"Rational": Rational}, "sympy"], "printer": _ExactPrinter}
+    return lambdify([arguments[name] for name in ordered], expr, **options), ordered
 
 
 def evaluate(expr: Expr, values: Mapping[str, Any], backend: str = "mpmath") -> Any:
     """Value of a claim: tables (mu, pi) as lists over tokens, everything else (n, m, k, delta, ...) as numbers.
 
-    backend: "mpmath" for its current precision or "math" for Python floats. Values the expression does not mention
+    backend: "mpmath" for its current precision, "math" for Python floats, "sympy" for exact numbers. Values the expression does not mention
     are ignored; TypeError names those that it needs and that are missing.
     """
     if backend not in _NUMBERS:

@@ -20,6 +20,16 @@ def mask_drpo(ratio: Expr, advantage: Expr, mu_k: Expr, radius: Expr, outside: b
     return drpo(ratio, advantage, mu_k, radius) if outside else ratio * advantage
 
 
+def drpo_regulariser(ratio: Expr, advantage: Expr, mu_k: Expr, radius: Expr) -> Expr:
+    """What DRPO takes from r A."""
+    return ratio * advantage - drpo(ratio, advantage, mu_k, radius)
+
+
+def spo_regulariser(ratio: Expr, advantage: Expr, radius: Expr) -> Expr:
+    """What SPO takes from r A."""
+    return ratio * advantage - spo(ratio, advantage, radius)
+
+
 def spo(ratio: Expr, advantage: Expr, radius: Expr) -> Expr:
     """r A - |A| (r - 1)^2 / (2 eps): arXiv 2606.09821, Eq. 5 [F], of arXiv 2401.16025."""
     return ratio * advantage - Abs(advantage) * (ratio - 1) ** 2 / (2 * radius)

@@ -83,3 +83,10 @@ def along(direction: Table) -> Table:
 def with_direction(expr: Expr, direction: Table) -> Expr:
     """Put a concrete direction in the place of the arbitrary u."""
     return expr.replace(lambda e: isinstance(e, Indexed) and e.base == u, lambda e: direction(e.indices[0]))
+
+
+#: The two parts of the step: (name, how a reader calls the direction, the direction).
+PARTS: tuple[tuple[str, str, Table], ...] = (
+    ("local", "$u = e_k$", lambda token: KroneckerDelta(token, k)),
+    ("global", r"$u = -\pi$", lambda token: -pi[token]),
+)

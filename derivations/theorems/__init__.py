@@ -6,11 +6,18 @@ from importlib import import_module
 
 IN_READING_ORDER = (
     "softmax_step",
+    "any_divergence",
+    "centring",
     "predictive_direction",
     "local_global_split",
     "measure_slopes",
+    "ratio_thresholds",
+    "disagreement",
+    "agreement_certificate",
     "binary_measures",
     "finite_step",
+    "reduced_bounds",
+    "any_reduced",
     "reduced_tail",
     "reduced_measures",
     "aggregated_tail",
@@ -23,10 +30,13 @@ IN_READING_ORDER = (
     "drpo_coefficient",
     "drpo_bounds",
     "drpo_stationary",
+    "expected_regulariser",
     "mask_drpo",
     "spo_weight",
     "penalties",
     "ppo_mask",
+    "finite_horizon",
+    "counterexamples",
 )
 
 for _name in IN_READING_ORDER:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from sympy import Expr, Integer, KroneckerDelta, log, sign, sqrt
+from sympy import Expr, Integer, log, sign, sqrt
 
 from derivations import measures, setting
 from derivations.numeric import DIVERGENCES, GENTLE, Certificate, Comparison, Pair, certificate, evaluate, random_pairs
@@ -49,16 +49,12 @@ GLOBAL: dict[str, Expr] = {
     "chi2_neyman": _sum(mu[i] ** 2) - (1 + Y) * S2,
     "l2": B * S2 - _sum(pi[i] ** 2 * (pi[i] - mu[i])),
 }
-PARTS = (
-    ("local", "$u = e_k$", lambda token: KroneckerDelta(token, k)),
-    ("global", r"$u = -\pi$", lambda token: -pi[token]),
-)
 
 
 def prove(claims: Claims) -> list[Step]:
     proof = Proof(setting.FACTS)
     for name in OTHERS:
-        for part, direction_name, direction in PARTS:
+        for part, direction_name, direction in setting.PARTS:
             divergence = measures.over_vocabulary(measures.term(name), setting.along(direction))
             slope = proof.differentiate(
                 f"{name}, {part}: differentiate along {direction_name}", divergence, c, Integer(0)

@@ -4,9 +4,9 @@
 
 Exact on the full vocabulary. On a support the tail is one cell that moves by u_T = -c2 / pi_T, with c2 from the same
 tail rules as the slope: exact for a tail of one logit (aggregated) and for even tails (uniform, which then is the
-change of the full divergence); with `collision` and `none` slope and step agree for small c only, and for larger c the
-change comes out too small (the tail's ids spread, one cell does not: Jensen). KL is convex in the logits, so
-dD(c) >= c d: a predicted increase is certain for a lone step, a predicted decrease may overshoot.
+change of the full divergence); with `collision` and `none` to first order in c only, since a tail whose ids move apart
+is no cell. KL is convex in the logits, so dD(c) >= c d: a predicted increase is certain for a lone step, a predicted
+decrease may overshoot.
 
 Shapes: B sequences, T response tokens, n tokens or cells.
 """

@@ -86,7 +86,7 @@ class Rows:
             response_mask=torch.ones_like(self.sampled, dtype=torch.bool),
             support=Support(ids, logp_mu.gather(-1, ids), logp_pi.gather(-1, ids), valid),
             sum_pi_squared=logp_pi.exp().square().sum(-1),
-            entropy=-(logp_pi.exp() * logp_pi).sum(-1),
+            entropy=torch.special.entr(logp_pi.exp()).sum(-1),
             vocab_size=logp_mu.shape[-1],
             logp_old=((self.logits_mu + self.logits_pi) / 2).log_softmax(-1).gather(-1, chosen).squeeze(-1),
             full=(logp_mu, logp_pi),

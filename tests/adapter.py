@@ -13,12 +13,17 @@ import torch
 from torch import Tensor
 
 from methods import aggregation, measures, registry
+from methods.advantages import group_advantages
 from methods.catalogue import drpo
+from methods.clipping import ClipConfig, clipped_coefficient, clipped_surrogate
 from methods.directions import full_direction, predictive_direction, ratio_direction
+from methods.estimators import ESTIMATORS
 from methods.masks import MaskConfig, masked_coefficient, topk_proximity, trust_region_keep
 from methods.measures import FORWARD_KL, REVERSE_KL, TV, Measure
+from methods.rows import geometric_ratio
 from methods.signals import Signals, Support, sanitise
 from methods.support import united
+from methods.temperature import log_prob_at_temperature
 
 Result = float | int | list[float]
 
@@ -126,26 +131,69 @@ def _policy_coef(read: _Reader, method: str, adv: float, pi_logp: float, mu_logp
     """Derivative of the loss with respect to log pi: the negative of a method's coefficient."""
     signals = read.signals(adv, pi_logp, mu_logp)
     if method.startswith("dppo_binary"):
-        radius = (options["delta_low"], options["delta_high"])
-        binary = _named(_BINARY_MEASURES, method.removeprefix("dppo_"))
-        return -masked_coefficient(
-            signals,
-            MaskConfig(delta=radius, ratio_cap=options.get("ratio_cap")),
-            proximity=binary(signals.logp_mu, signals.logp_pi),
-            direction=ratio_direction(signals),
-        ).item()
-    name = method
+        return -_dppo_binary(signals, method.removeprefix("dppo_"), **options).item()
     if method == "ppo":
-        name, options = "ppo_clip_higher", {**options, "dual_clip": options.get("clip_c"), "ratio_cap": None}
-        options.pop("clip_c", None)
-    if method == "cispo":
-        if options["eps_low"] < 1:
-            raise NotImplementedError("policy_coef: CISPO with a lower bound is not in the catalogue yet")
-        name, options = "pg_is", {"ratio_cap": 1 + options["eps_high"]}
-    if name not in registry.names():
-        raise NotImplementedError(f"policy_coef: {method} is not in the catalogue yet")
-    ours = registry.get(name)
+        return -clipped_coefficient(signals, _clip(**options)).item()
+    if method not in registry.names():
+        raise NotImplementedError(f"policy_coef: {method} is not in the catalogue")
+    ours = registry.get(method)
     return -ours.coefficient(signals, ours.configure(options)).item()
+
+
+def _dppo_binary(
+    signals: Signals, kind: str, delta_low: float, delta_high: float, ratio_cap: float | None = None
+) -> Tensor:
+    binary = _named(_BINARY_MEASURES, kind)
+    return masked_coefficient(
+        signals,
+        MaskConfig(delta=(delta_low, delta_high), ratio_cap=ratio_cap),
+        proximity=binary(signals.logp_mu, signals.logp_pi),
+        direction=ratio_direction(signals),
+    )
+
+
+def _dppo_dropped_loss(read: _Reader, adv: float, pi_logp: float, mu_logp: float, **options: Any) -> float:
+    """The loss of one token under DPPO Binary-TV, whose mask it may or may not pass."""
+    signals = read.signals(adv, pi_logp, mu_logp)
+    coefficient = _dppo_binary(signals, "binary_tv", **options)
+    return aggregation.token_losses(coefficient, signals.logp_pi).item()
+
+
+def _clip(eps_low: float, eps_high: float, clip_c: float | None = None) -> ClipConfig:
+    return ClipConfig(eps_low=eps_low, eps_high=eps_high, dual_clip=clip_c)
+
+
+def _ppo_loss(read: _Reader, adv: float, pi_logp: float, old_logp: float, **clip: Any) -> float:
+    signals = read.signals(adv, pi_logp, old_logp)
+    return -clipped_surrogate(signals.advantages, signals.ratio(), _clip(**clip)).item()
+
+
+def _ppo_row(read: _Reader, pi_logps: Any, old_logps: Any, advs: Any, mask: Any, **clip: Any) -> list[float]:
+    """Mean loss over the valid tokens, and its derivative with respect to each log pi."""
+    signals = sanitise(Signals(read([pi_logps]), read([old_logps]), read([advs]), torch.tensor([mask]).bool()))
+    loss = -clipped_surrogate(signals.advantages, signals.ratio(), _clip(**clip))
+    logp_pi = torch.zeros_like(loss, requires_grad=True)
+    per_token = aggregation.token_losses(clipped_coefficient(signals, _clip(**clip)), logp_pi)
+    aggregation.aggregate(per_token, signals.response_mask, "token-mean").backward()
+    assert logp_pi.grad is not None
+    return [aggregation.aggregate(loss, signals.response_mask, "token-mean").item(), *logp_pi.grad[0].tolist()]
+
+
+def _gspo_ratio(read: _Reader, pi_logps: Any, old_logps: Any, mask: Any) -> float:
+    row = sanitise(Signals(read([pi_logps]), read([old_logps]), read([[0.0] * len(mask)]), torch.tensor([mask]).bool()))
+    return geometric_ratio(row.logp_pi, row.logp_mu, row.response_mask).item()
+
+
+def _kl_estimator(read: _Reader, kind: str, logp: float, ref_logp: float) -> float:
+    return _named(ESTIMATORS, kind)(read(logp), read(ref_logp)).item()
+
+
+def _grpo_adv(read: _Reader, rewards: Any, eps: float = 1e-6) -> list[float]:
+    return group_advantages(read(rewards), normalise=True, eps=eps).tolist()
+
+
+def _logp_at_temperature(read: _Reader, logits: Any, k: int, temperature: float) -> float:
+    return log_prob_at_temperature(read(logits), torch.tensor(k), temperature).item()
 
 
 def _agg_loss(read: _Reader, mode: str, losses: Any, mask: Any, horizon: float | None = None) -> float:
@@ -204,6 +252,13 @@ _FUNCTIONS: dict[str, Callable[..., Result]] = {
     "predictive_mask_full": _predictive_mask_full,
     "drpo_weight": _drpo_weight,
     "policy_coef": _policy_coef,
+    "dppo_dropped_loss": _dppo_dropped_loss,
+    "ppo_loss": _ppo_loss,
+    "ppo_row": _ppo_row,
+    "gspo_ratio": _gspo_ratio,
+    "kl_estimator": _kl_estimator,
+    "grpo_adv": _grpo_adv,
+    "logp_at_temperature": _logp_at_temperature,
     "agg_loss": _agg_loss,
     "agg_loss_micro": _agg_loss_micro,
     "entropy": _entropy,

@@ -21,13 +21,12 @@ from torch import Tensor
 
 from methods.config import MethodConfig, check_cap, check_choice, check_fraction, check_positive
 from methods.directions import ratio_direction
-from methods.masks import capped_ratio, topk_proximity
-from methods.measures import TV, binary_tv
+from methods.masks import capped_ratio, outward, proximity
 from methods.registry import Needs, register
 from methods.rows import prefix_sum, row_quantile
 from methods.signals import Signals
 
-MEASURES = ("topk_tv", "binary_tv")
+MEASURES = ("tv", "binary_tv")
 BUDGET_QUANTILE = 0.9  # [F]
 
 
@@ -40,7 +39,7 @@ class Config(MethodConfig):
     w_min: float = 0.8
     d: float = 0.02
     budget: float | None = None
-    measure: str = "topk_tv"
+    measure: str = "tv"
     ratio_cap: float | None = None
 
     def __post_init__(self) -> None:
@@ -55,22 +54,21 @@ class Config(MethodConfig):
 
 def needs(config: Config) -> Needs:
     """Top-K for the reduced TV, nothing for the sampled token's."""
-    return Needs.TOP_K if config.measure == "topk_tv" else Needs.SAMPLED
+    return Needs.TOP_K if config.measure == "tv" else Needs.SAMPLED
 
 
 @register("cppo", title="CPPO", source="arXiv 2606.10968", mark="F", config=Config, needs=needs)
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""
     mask, advantages = signals.response_mask, signals.advantages
-    topk = config.measure == "topk_tv"
-    distance = topk_proximity(signals, TV) if topk else binary_tv(signals.logp_mu, signals.logp_pi)
+    distance = proximity(signals, config.measure)
     weights = position_weights(mask, config.w_min).to(distance.dtype)
     budget = row_quantile(distance, mask, BUDGET_QUANTILE).clamp(config.d, 2 * config.d)
     if config.budget is not None:
         budget = torch.full_like(budget, config.budget)
     left = config.delta + budget * prefix_sum(weights, mask) - prefix_sum(weights * distance, mask)
-    outward = torch.sign(advantages) * torch.sign(ratio_direction(signals)) > 0
-    dropped = outward & (weights * distance > left.clamp(max=config.delta))
+    spends = weights * distance > left.clamp(max=config.delta)
+    dropped = outward(advantages, ratio_direction(signals)) & spends
     return torch.where(dropped, 0.0, capped_ratio(signals, config.ratio_cap) * advantages)
 
 

@@ -6,7 +6,7 @@
 The gradient of the paper's objective, the mean over responses of s A, with respect to log pi of an unclipped token is
 s A / |y|. The 1/|y| is not in g: aggregation seq-mean-token-mean supplies it. A clipped token gets no gradient, but
 its clipped ratio stays in s.
-Source: arXiv 2507.20673 Eqs. 3-4, log widths .4 and .4 [S].
+Source: arXiv 2507.20673 section 3, log widths .4 and .4 [S].
 Shapes: signals [B, T] to g [B, T]. Detached: s, which gives the same gradient as differentiating the objective.
 Public code: verl's `geo_mean` uses PPO's keys as log widths, averages A over the response (one value in practice) and
 counts an empty response in its mean.
@@ -33,7 +33,7 @@ class Config(BandConfig):
     eps_high: float = 0.4
 
 
-@register("geo_mean", title="GMPO (geometric mean)", source="arXiv 2507.20673, Eqs. 3-4", mark="S", config=Config)
+@register("geo_mean", title="GMPO (geometric mean)", source="arXiv 2507.20673, section 3", mark="S", config=Config)
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]; for aggregation seq-mean-token-mean."""
     logs, advantages = raw_log_ratio(signals.logp_pi, signals.logp_mu), signals.advantages

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from methods.clipping import BandConfig
+from methods.config import check_non_negative
 from methods.corrections import check_bounds, corrected_coefficient, filtered, mismatch
 from methods.registry import Needs, register
 from methods.signals import Signals
@@ -30,6 +31,7 @@ class Config(BandConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_non_negative("lower", self.lower)
         check_bounds(self.lower, self.upper)
 
 

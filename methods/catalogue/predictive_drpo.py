@@ -23,31 +23,27 @@ import torch
 from torch import Tensor
 
 from methods.catalogue import drpo
+from methods.catalogue.predictive import needs
 from methods.config import check_choice
-from methods.directions import TAIL_RULES, TailRule, predictive_direction
+from methods.directions import TAILS, Tail, predictive_direction
 from methods.masks import capped_ratio
 from methods.measures import MEASURES, binary_tv
-from methods.registry import Needs, register
+from methods.registry import register
 from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(drpo.Config):
-    """delta: the shift at which an outward weight is zero; measure, tail: of d; ratio_cap: C of min(r, C), or None."""
+    """delta: the shift at which an outward weight is zero; measure, tail: of d, as in `predictive`; ratio_cap: C."""
 
     delta: float = 0.15
     measure: str = "forward_kl"
-    tail: TailRule = "uniform"
+    tail: Tail = "uniform"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("measure", self.measure, MEASURES)
-        check_choice("tail", self.tail, TAIL_RULES)
-
-
-def needs(config: Config) -> Needs:
-    """Top-K, and sum pi^2 for the tail rule that measures it."""
-    return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
+        check_choice("tail", self.tail, TAILS)
 
 
 @register(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from methods.clipping import beyond_band
-from methods.config import MethodConfig, check_cap, check_fraction, check_positive
+from methods.config import MethodConfig, MethodConfigError, check_cap, check_fraction, check_positive
 from methods.masks import capped_ratio
 from methods.registry import register
 from methods.signals import Signals
@@ -35,7 +35,9 @@ class Config(MethodConfig):
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)
         check_fraction("lowest", self.lowest)
-        check_cap("highest", self.highest)
+        check_positive("highest", self.highest)
+        if self.highest < 1:
+            raise MethodConfigError(f"highest = {self.highest!r}: allowed is a finite number >= 1")
         check_cap("ratio_cap", self.ratio_cap)
 
 

@@ -17,21 +17,20 @@ import torch
 from torch import Tensor
 
 from methods.config import MethodConfig, check_cap, check_choice, check_positive
-from methods.masks import capped_ratio, topk_proximity
-from methods.measures import FORWARD_KL
+from methods.masks import capped_ratio, proximity
 from methods.registry import Needs, register
 from methods.rows import row_max
 from methods.signals import Signals, log_ratio
 
-STATISTICS = ("topk_kl", "log_ratio")
+STATISTICS = ("forward_kl", "log_ratio")
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """delta: largest D_t of a kept response; statistic: topk_kl or log_ratio; ratio_cap: C of min(r, C), or None."""
+    """delta: largest D_t of a kept response; statistic: forward_kl or log_ratio; ratio_cap: C of min(r, C), or None."""
 
     delta: float = 0.1
-    statistic: str = "topk_kl"
+    statistic: str = "forward_kl"
     ratio_cap: float | None = None
 
     def __post_init__(self) -> None:
@@ -42,15 +41,15 @@ class Config(MethodConfig):
 
 def needs(config: Config) -> Needs:
     """Top-K for the divergence, nothing for the sampled statistic."""
-    return Needs.TOP_K if config.statistic == "topk_kl" else Needs.SAMPLED
+    return Needs.TOP_K if config.statistic == "forward_kl" else Needs.SAMPLED
 
 
 @register("trm_max", title="TRM-Max", source="arXiv 2512.23075", mark="F", config=Config, needs=needs)
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""
-    if config.statistic == "topk_kl":
-        distance = topk_proximity(signals, FORWARD_KL)
-    else:
+    if config.statistic == "log_ratio":
         distance = log_ratio(signals.logp_pi, signals.logp_mu).abs()
+    else:
+        distance = proximity(signals, config.statistic)
     dropped = row_max(distance, signals.response_mask) > config.delta
     return torch.where(dropped, 0.0, capped_ratio(signals, config.ratio_cap) * signals.advantages)

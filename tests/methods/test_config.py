@@ -18,6 +18,8 @@ NONSENSE: list[Any] = [0, 0.0, -0.15, math.nan, math.inf, -math.inf, True, False
 BAD_RADII: list[Any] = [*NONSENSE, (0.1, 0.2, 0.3), (0.1,), [0.1], (0.1, 0), (-0.1, 0.2), ("a", 0.1), (0.1, None)]
 BAD_WORDS: list[Any] = [*NONSENSE, "", "Uniform", "kl", ("added",)]
 BAD_CAPS: list[Any] = [x for x in NONSENSE if x is not None] + [0.5, 0.999, (5.0, 5.0)]
+NO_NUMBER: list[Any] = [*NONSENSE, (0.1, 0.2)]
+ONE_DELTA = ("drpo", "mask_drpo", "drpo_unweighted", "predictive_drpo", "trm_max", "trm_mean", "cppo", "ripo")
 
 # By option, for all methods; an option that allows less in one method is listed under (method, option).
 BAD_VALUES: dict[str | tuple[str, str], list[Any]] = {
@@ -34,7 +36,29 @@ BAD_VALUES: dict[str | tuple[str, str], list[Any]] = {
     "fallback": [*BAD_WORDS, "full"],
     "precision": [*BAD_WORDS, "exact"],
     "reference": [*BAD_WORDS, "keep"],
-    ("drpo", "delta"): [*NONSENSE, (0.1, 0.2)],
+    "eps": NO_NUMBER,
+    "tau_pos": NO_NUMBER,
+    "tau_neg": NO_NUMBER,
+    "beta": NO_NUMBER,
+    "upper": NO_NUMBER,
+    "d": NO_NUMBER,
+    "exponent": NO_NUMBER,
+    "radius": NO_NUMBER,
+    "coefficient": NO_NUMBER,
+    "highest": [*NO_NUMBER, 0.9],
+    "budget": [x for x in NO_NUMBER if x is not None],
+    "lower": [x for x in NO_NUMBER if x not in (0, None)],
+    "alpha": [*(x for x in NO_NUMBER if x != 0), 1.1],
+    "w_min": [*NO_NUMBER, 1.1],
+    "lowest": [*NO_NUMBER, 1.1],
+    "quantile": [*NO_NUMBER, 1.1],
+    "threshold": [*NO_NUMBER, 1.1],
+    "level": BAD_WORDS,
+    "statistic": BAD_WORDS,
+    "side": BAD_WORDS,
+    "direction": BAD_WORDS,
+    "advantage_weighted": [x for x in BAD_WORDS if not isinstance(x, bool)],
+    **{(name, "delta"): NO_NUMBER for name in ONE_DELTA},
 }
 
 
@@ -43,15 +67,16 @@ def options_of(name: str) -> list[str]:
 
 
 BAD = {name: {o: BAD_VALUES.get((name, o), BAD_VALUES.get(o, [])) for o in options_of(name)} for name in SHIPPED}
-CASES = [(m, f, v) for m, options in BAD.items() for f, values in options.items() for v in values]
+CASES = [(method, field) for method, options in BAD.items() for field in options]
 
 
-@pytest.mark.parametrize(("method", "field", "value"), CASES, ids=lambda x: repr(x)[:24])
-def test_a_bad_value_is_refused(method: str, field: str, value: Any) -> None:
-    with pytest.raises(MethodConfigError) as error:
-        registry.get(method).configure({field: value})
-    message = str(error.value)
-    assert message.startswith(f"method {method}: {field} = ") and "allowed is" in message
+@pytest.mark.parametrize(("method", "field"), CASES)
+def test_a_bad_value_is_refused(method: str, field: str) -> None:
+    for value in BAD[method][field]:
+        with pytest.raises(MethodConfigError) as error:
+            registry.get(method).configure({field: value})
+        message = str(error.value)
+        assert message.startswith(f"method {method}: {field} = ") and "allowed is" in message, value
 
 
 def test_every_option_of_every_method_is_tried() -> None:

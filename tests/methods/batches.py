@@ -1,0 +1,113 @@
+"""Batches for tests of the whole catalogue: every signal a method may ask for, ragged rows, and ways to spoil them.
+
+Shapes: B sequences, T response tokens, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from methods import registry
+from methods.signals import Scope, Signals, Support, sanitise
+from tests.methods.helpers import Rows, random_rows
+
+# Noise on the logits of each row: nearly on-policy to far off.
+LAGS = (0.02, 0.05, 0.3, 0.7, 1.5, 3.0)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Logits of both policies with the anchor between them, and a ragged response mask with an empty row."""
+
+    rows: Rows
+    logits_old: Tensor
+    mask: Tensor
+
+    @property
+    def signals(self) -> Signals:
+        """Every field present; the tensors cover a whole mini-batch."""
+        logp_old = self.logits_old.log_softmax(-1).gather(-1, self.rows.sampled.unsqueeze(-1)).squeeze(-1)
+        full = (self.rows.logits_mu.log_softmax(-1), self.rows.logits_pi.log_softmax(-1))
+        logp_pi = full[1]
+        return self.rows.signals(
+            response_mask=self.mask,
+            logp_old=logp_old,
+            entropy=-(logp_pi.exp() * logp_pi).sum(-1),
+            full=full,
+            sampled=self.rows.sampled,
+            uniforms=torch.rand(self.mask.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+            scope=Scope.MINI_BATCH,
+        )
+
+
+def random_batch(seed: int, *, per_response: bool = False, length: int = 16) -> Batch:
+    """12 rows of up to `length` tokens; the advantage is one number per response, or one per token with zeros."""
+    rows = random_rows(seed, batch=2 * len(LAGS), length=length, lag=0.0)
+    random = torch.Generator().manual_seed(1000 + seed)
+
+    def noise() -> Tensor:
+        return torch.randn(rows.logits_mu.shape, generator=random, dtype=torch.float64)
+
+    lags = torch.tensor(LAGS * 2, dtype=torch.float64).reshape(-1, 1, 1)
+    advantages = rows.advantages
+    if per_response:
+        # Both signs at every lag, and one response without advantage.
+        one = torch.tensor([1.0] * len(LAGS) + [-1.0] * len(LAGS), dtype=torch.float64).unsqueeze(-1)
+        advantages = (one * (0.5 + torch.rand(one.shape, generator=random, dtype=torch.float64))).expand_as(advantages)
+        advantages = torch.where(torch.arange(len(one)).unsqueeze(-1) == 3, 0.0, advantages)
+    old = rows.logits_mu + 0.5 * lags * noise()
+    lengths = torch.randint(length // 2, length + 1, (len(LAGS) * 2, 1), generator=random)
+    lengths[4] = 0
+    return Batch(
+        rows=replace(rows, logits_pi=old + lags * noise(), advantages=advantages),
+        logits_old=old,
+        mask=torch.arange(length) < lengths,
+    )
+
+
+def coefficient(method: str, signals: Signals, options: dict[str, Any] | None = None) -> Tensor:
+    """g of a catalogue method on unsanitised signals, [B, T]."""
+    found = registry.get(method)
+    return found.coefficient(sanitise(signals), found.configure(options))
+
+
+def mapped(signals: Signals, change: Any, change_slots: Any | None = None) -> Signals:
+    """`change` applied to every [B, T] tensor and `change_slots` (default: the same) to every [B, T, *] one."""
+    slots = change_slots or change
+    new: dict[str, Any] = {}
+    for field in fields(signals):
+        value = getattr(signals, field.name)
+        if isinstance(value, Tensor):
+            new[field.name] = change(value)
+        elif isinstance(value, Support):
+            new[field.name] = Support(*(slots(getattr(value, part.name)) for part in fields(value)))
+        elif isinstance(value, tuple):
+            new[field.name] = tuple(slots(part) for part in value)
+    return replace(signals, **new)
+
+
+def spoilt(signals: Signals, garbage: float, garbage_id: int) -> Signals:
+    """Everything outside the response mask overwritten: numbers by `garbage`, ids by `garbage_id`, flags by True."""
+
+    def spoil(value: Tensor, mask: Tensor) -> Tensor:
+        if value.dtype == torch.bool:
+            return value | ~mask
+        return torch.where(mask, value, garbage if value.is_floating_point() else garbage_id)
+
+    mask = signals.response_mask
+    dirty = mapped(signals, lambda x: spoil(x, mask), lambda x: spoil(x, mask.unsqueeze(-1)))
+    return replace(dirty, response_mask=mask)
+
+
+def selected(signals: Signals, rows: Any) -> Signals:
+    """Some sequences of a batch, in that order."""
+    return mapped(signals, lambda x: x[rows])
+
+
+def cast(signals: Signals, dtype: torch.dtype) -> Signals:
+    """Floating-point tensors in `dtype`."""
+    return mapped(signals, lambda x: x.to(dtype) if x.is_floating_point() else x)

@@ -1,0 +1,239 @@
+"""Claim (definition): each method gives the numbers that its paper's formula gives by hand, and the field's cases.
+
+That the formulas hold everywhere is the claim of test_catalogue_definitions.py.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from methods.clipping import ClipConfig, clipped_surrogate
+from methods.signals import Scope, Signals, Support
+from methods.support import united
+from tests.adapter import call
+from tests.methods.batches import coefficient
+from tests.methods.helpers import tensor
+
+log, exp = math.log, math.exp
+
+
+def row(*tokens: tuple[float, ...]) -> Signals:
+    """One response; a token is (pi, mu, A) or (pi, mu, A, pi_old)."""
+    columns = [tensor([[token[i] if i < len(token) else token[0] for token in tokens]]) for i in range(4)]
+    pi, mu, advantages, old = columns
+    mask = torch.ones_like(pi, dtype=torch.bool)
+    return Signals(pi.log(), mu.log(), advantages, mask, logp_old=old.log(), scope=Scope.MINI_BATCH)
+
+
+def moved(*log_ratios: float, advantage: float = 1.0) -> Signals:
+    """One response whose tokens have these log-ratios."""
+    return row(*((0.1 * exp(x), 0.1, advantage) for x in log_ratios))
+
+
+# Eleven tokens with |log r| 0, .01, ..., .09 and .2, all with A > 0: the 90th percentile is .09, the excess of the last
+# is (.2 - .09)/.09, so its upper end is 1 + .28/(1 + 1.2222^2) = 1.1123 < e^.2 = 1.2214 < 1.28.
+STALE = moved(*(i / 100 for i in range(10)), 0.2)
+
+HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
+    # r = 1.5 above the band, 1.1 inside, .5 below it for both signs, 1.5 for A < 0, and no advantage
+    *(
+        (
+            name,
+            {},
+            row((0.3, 0.2, 1), (0.22, 0.2, 1), (0.1, 0.2, 1), (0.1, 0.2, -1), (0.3, 0.2, -1), (0.3, 0.2, 0)),
+            [0, 1.1, 0.5, 0, -1.5, 0],
+        )
+        for name in ("ppo_clip", "grpo")
+    ),
+    ("ppo_clip", {"dual_clip": 3.0}, row((0.8, 0.2, -1), (0.5, 0.2, -1)), [0, -2.5]),
+    ("ppo_clip_higher", {}, row((0.25, 0.2, 1), (0.27, 0.2, 1), (0.9, 0.1, -1)), [1.25, 0, -5]),
+    ("pg_tis", {}, row((0.6, 0.1, 1), (0.05, 0.1, -2)), [5, -1]),
+    ("pg_tis", {"ratio_cap": 3.0}, row((0.6, 0.1, 1)), [3]),
+    # field case 27: the clipped token keeps its gradient, a lower bound raises the weight of a stale one
+    ("cispo", {"eps_low": 1.0, "eps_high": 0.28}, row((0.3, 0.2, 1), (0.1, 0.2, -1)), [1.28, -0.5]),
+    ("cispo", {"eps_low": 0.2, "eps_high": 0.28}, row((0.3, 0.2, 1), (0.1, 0.2, -1)), [1.28, -0.8]),
+    # the band is on pi/pi_old (1.2, 1.5, 1.5, .7), the weight is pi/mu
+    (
+        "minirl",
+        {},
+        row((0.3, 0.1, 1, 0.25), (0.3, 0.1, 1, 0.2), (0.3, 0.1, -1, 0.2), (0.35, 0.1, -1, 0.5)),
+        [3, 0, -3, 0],
+    ),
+    ("minirl_tis", {}, row((0.4, 0.1, 1, 0.4), (0.2, 0.1, 1, 0.2)), [3, 2]),
+    # r A (1 - sign(A) (r - 1) / .2): half, one and a half, zero at r = 1.2, pulled back at 1.4
+    ("spo", {"eps": 0.2}, row((0.11, 0.1, 1), (0.11, 0.1, -1), (0.12, 0.1, 1), (0.14, 0.1, 1)), [0.55, -1.65, 0, -1.4]),
+    # field case 25: the geometric mean e^.2, one number for both tokens; outside the band for A > 0
+    ("gspo", {}, moved(0.1, 0.3, advantage=-1.0), [-exp(0.2)] * 2),
+    ("gspo", {}, moved(0.1, 0.3), [0, 0]),
+    ("gspo", {"eps_high": 0.25}, moved(0.1, 0.3), [exp(0.2)] * 2),
+    # .6 is clipped at .4 for A > 0: it stays in the mean (.1 + .4)/2 and loses its gradient
+    ("geo_mean", {}, moved(0.1, 0.6), [exp(0.25), 0]),
+    ("geo_mean", {}, moved(0.1, 0.6, advantage=-1.0), [-exp(0.35)] * 2),
+    # 4 s(1) s(-1) 2 with s(1) = .7310586
+    ("sapo", {"tau_pos": 1.0}, row((0.2, 0.1, 1), (0.1, 0.1, -1)), [8 * 0.7310585786 * 0.2689414214, -1]),
+    ("dro", {"beta": 0.5}, row((0.1 * exp(0.2), 0.1, 1), (0.1 * exp(-0.2), 0.1, 0)), [0.9, 0.1]),
+    # rho = .6, 6 and .4; r' = 1.1
+    ("icepop", {}, row((0.066, 0.1, 1, 0.06), (0.66, 0.1, 1, 0.6), (0.044, 0.1, 1, 0.04)), [0.66, 0, 0]),
+    # rho = 3 and 1.5: truncated at 2 each; their product 4.5; their geometric mean sqrt(4.5)
+    ("tis", {}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [2.2, 1.65]),
+    ("tis", {"level": "sequence", "upper": 4.0}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [4.4, 4.4]),
+    (
+        "tis",
+        {"level": "geometric", "upper": 4.0},
+        row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)),
+        [1.1 * 4.5**0.5] * 2,
+    ),
+    ("mis", {}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [0, 1.65]),
+    ("mis", {"level": "sequence", "upper": 4.0}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [0, 0]),
+    ("mis", {"level": "sequence", "upper": 5.0}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [4.95, 4.95]),
+    # k3 of .02 and -.1: .000201 and .004837, mean .002519
+    ("trm_mean", {}, moved(0.02, -0.1), [0, 0]),
+    ("trm_mean", {"delta": 0.003}, moved(0.02, -0.1), [exp(0.02), exp(-0.1)]),
+    ("trm_max", {"statistic": "log_ratio", "delta": 0.15}, moved(0.1, -0.2), [0, 0]),
+    ("trm_max", {"statistic": "log_ratio", "delta": 0.25}, moved(0.1, -0.2), [exp(0.1), exp(-0.2)]),
+    # w = 1, .9, .8; D = .1, .2, .3. Z_1 = .1 <= .15; Z_2 = .18 > .15 + .02 - .1 = .07; c_3 = .15 + .038 - .28 < 0, but
+    # the third token moves inward
+    (
+        "cppo",
+        {"measure": "binary_tv", "budget": 0.02},
+        row((0.6, 0.5, 1), (0.6, 0.4, 1), (0.2, 0.5, 1)),
+        [1.2, 0, 0.4],
+    ),
+    # the same prefix, half the budget of its D: P90 of (.1, .1, .1) is .1, clamped to 2 d = .08
+    (
+        "cppo",
+        {"measure": "binary_tv", "d": 0.04, "delta": 0.12},
+        row((0.6, 0.5, 1), (0.6, 0.5, 1), (0.6, 0.5, 1)),
+        [1.2, 1.2, 1.2],
+    ),
+    ("cppo", {"measure": "binary_tv", "budget": 0.01, "delta": 0.12}, row(*[(0.6, 0.5, 1)] * 3), [1.2, 0, 0]),
+    # mu = .2: width .5; mu = .0005: width 10, limited to r <= 10; below, r >= .5
+    ("ripo", {}, row((0.29, 0.2, 1), (0.31, 0.2, 1), (0.0049, 0.0005, 1), (0.0051, 0.0005, 1)), [1.45, 0, 9.8, 0]),
+    ("ripo", {}, row((0.0003, 0.0005, -1), (0.0002, 0.0005, -1), (0.6, 0.9, -1)), [-0.6, 0, 0]),
+    ("sat", {}, STALE, [*(exp(i / 100) for i in range(10)), 0]),
+    ("ppo_clip_higher", {}, STALE, [*(exp(i / 100) for i in range(10)), exp(0.2)]),
+    # lost .55, .45; for A > 0 nothing is dropped
+    ("dppo_negative", {}, row((0.25, 0.8, -1), (0.35, 0.8, -1), (0.2, 0.8, 1)), [0, -0.4375, 0.25]),
+    # mu = .05 < alpha: r = 2 and .5 stay; mu = .2: they do not
+    ("relaxed_clip", {}, row((0.1, 0.05, 1), (0.025, 0.05, -1), (0.4, 0.2, 1), (0.1, 0.2, -1)), [2, -0.5, 0, 0]),
+    ("relaxed_clip", {"side": "high"}, row((0.1, 0.05, 1), (0.025, 0.05, -1)), [2, 0]),
+    ("relaxed_clip", {"side": "low"}, row((0.1, 0.05, 1), (0.025, 0.05, -1)), [0, -0.5]),
+    ("relaxed_clip", {"dual_clip": 3.0}, row((0.2, 0.05, -1)), [0]),
+    # shift .1 inside; .2 outside: w = 1 - .2/.5; -.2: w = 1.4
+    ("mask_drpo", {"delta": 0.5}, row((0.6, 0.5, 1), (0.7, 0.5, 1), (0.3, 0.5, 1)), [1.2, 1.4 * 0.6, 0.6 * 1.4]),
+    ("drpo_unweighted", {"delta": 0.5}, row((0.6, 0.5, 0), (0.6, 0.5, 2)), [-0.24, 1.2 * 1.8]),
+    # r = 1.2, A = 2, lambda = .5 |A| = 1
+    ("penalty_k3", {"coefficient": 0.5}, row((0.12, 0.1, 2)), [2.2]),
+    ("penalty_k3", {"coefficient": 0.5, "advantage_weighted": False}, row((0.12, 0.1, 2)), [2.3]),
+    ("penalty_tv", {"coefficient": 0.5}, row((0.12, 0.1, 2), (0.08, 0.1, 2)), [1.8, 2.0]),
+    ("penalty_kl", {"coefficient": 0.5}, row((0.12, 0.1, 2)), [2.4 - 1.2 * (1 + log(1.2))]),
+    ("penalty_kl", {"coefficient": 0.5, "direction": "forward"}, row((0.12, 0.1, 2)), [3.4]),
+]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "signals", "want"), HAND, ids=[f"{i}-{case[0]}" for i, case in enumerate(HAND)]
+)
+def test_by_hand(method: str, options: dict[str, Any], signals: Signals, want: list[float]) -> None:
+    torch.testing.assert_close(coefficient(method, signals, options)[0], tensor(want), rtol=1e-9, atol=1e-12)
+
+
+def test_sat_depends_on_the_rest_of_the_mini_batch() -> None:
+    """Why it refuses less than one: alone, the stale token is its own percentile and is kept."""
+    alone = moved(0.2)
+    assert coefficient("sat", alone).item() == pytest.approx(exp(0.2))
+    with pytest.raises(ValueError, match=r"signals[.]scope = micro-batch.*allowed is mini-batch"):
+        coefficient("sat", replace(alone, scope=Scope.MICRO_BATCH))
+
+
+def test_predictive_drpo_by_hand() -> None:
+    """S: mu (.4, .2), pi (.45, .35), 8 unseen ids, sampled id 0: d = +.015 aggregated, -.02 uniform; |pi - mu| = .05.
+
+    r = 1.125 and delta = .15: the weight is 1 - 1/3 or 1 + 1/3, DRPO's by the ratio 1 - 1/3.
+    """
+    ids, valid = united(torch.tensor([[[0, 1]]]), torch.tensor([[0]]))
+    plain = row((0.45, 0.4, 1))
+    at_ids = [tensor([[[a, b, a]]]).log() for a, b in ((0.4, 0.2), (0.45, 0.35))]
+    signals = replace(plain, support=Support(ids, *at_ids, valid), vocab_size=10)
+    for tail, weight in (("aggregated", 2 / 3), ("uniform", 4 / 3)):
+        assert coefficient("predictive_drpo", signals, {"tail": tail}).item() == pytest.approx(1.125 * weight)
+    assert coefficient("drpo", signals, {"delta": 0.15}).item() == pytest.approx(1.125 * 2 / 3)
+
+
+def test_trm_max_by_hand() -> None:
+    """Top-K KL of the second token: .4 log(.4/.3) + .25 log(.25/.32) + .35 log(.35/.38) = .02457; the first's is 0."""
+    ids, valid = united(torch.tensor([[[0, 1], [0, 1]]]), torch.tensor([[0, 1]]))
+    mu = tensor([[[0.4, 0.25, 0.4], [0.4, 0.25, 0.25]]]).log()
+    pi = tensor([[[0.4, 0.25, 0.4], [0.3, 0.32, 0.32]]]).log()
+    signals = replace(row((0.4, 0.4, 1), (0.32, 0.25, 1)), support=Support(ids, mu, pi, valid), vocab_size=6)
+    for delta, want in ((0.0246, [1.0, 1.28]), (0.0245, [0.0, 0.0])):
+        torch.testing.assert_close(coefficient("trm_max", signals, {"delta": delta})[0], tensor(want))
+
+
+def test_gspo_needs_the_geometric_mean_and_tis_the_product() -> None:
+    """Field case 25: both are of log-ratios .1 and .3, and are not the same."""
+    logs = {"pi_logps": [-1.0, -2.0], "old_logps": [-1.1, -2.3], "mask": [1, 1]}
+    assert call("gspo_ratio", **logs) == pytest.approx(exp(0.2))
+    tokens = row((0.1, 0.1, 1, 0.1 * exp(0.1)), (0.1, 0.1, 1, 0.1 * exp(0.3)))
+    wide = {"level": "sequence", "upper": 10.0, "eps_low": 1.0}
+    want = [exp(0.4) * exp(-0.1), exp(0.4) * exp(-0.3)]
+    torch.testing.assert_close(coefficient("tis", tokens, wide)[0], tensor(want))
+
+
+def test_clip_higher_is_not_plain_clip() -> None:
+    """Field case 17: -1.2 and -1.28 at r = 1.5; equal results would prove that the clip is thrown away."""
+    one = tensor([1.0])
+    values = [-clipped_surrogate(one, 1.5 * one, ClipConfig(eps_high=high)).item() for high in (0.2, 0.28)]
+    assert values == pytest.approx([-1.2, -1.28])
+
+
+@pytest.mark.parametrize("method", ["ppo_clip", "spo", "drpo", "sapo", "cispo", "gspo", "dppo_binary_tv"])
+def test_on_policy_every_method_is_plain_policy_gradient(method: str) -> None:
+    """Field case 19: at r = 1 the loss's slope is -A."""
+    options = {"delta_low": 0.2, "delta_high": 0.2} if method == "dppo_binary_tv" else {}
+    assert call("policy_coef", method=method, adv=0.7, pi_logp=-1.0, mu_logp=-1.0, **options) == pytest.approx(-0.7)
+
+
+def test_what_counts_as_clipped_is_what_lost_its_gradient() -> None:
+    """Field case 22: A = (+1, -1), r = (.5, 2): outside the band and on the unclipped branch; nothing is dropped."""
+    loss, *slopes = call(
+        "ppo_row",
+        pi_logps=[log(0.5) - 1, log(2.0) - 1],
+        old_logps=[-1.0, -1.0],
+        advs=[1.0, -1.0],
+        mask=[1, 1],
+        eps_low=0.2,
+        eps_high=0.2,
+        clip_c=3.0,
+    )
+    assert slopes == pytest.approx([-0.25, 1.0]) and loss == pytest.approx(0.75)
+
+
+def test_the_ratio_cap_is_its_own_option() -> None:
+    """Field case 15: r = 50 inside DPPO's region: -20 with cap 20, -50 with none; -3 is the dual clip's constant."""
+    token = {"method": "dppo_binary_tv", "adv": 1.0, "pi_logp": log(0.05), "mu_logp": log(0.001)}
+    delta = {"delta_low": 0.2, "delta_high": 0.2}
+    assert call("policy_coef", **token, **delta, ratio_cap=20.0) == pytest.approx(-20)
+    assert call("policy_coef", **token, **delta) == pytest.approx(-50)
+
+
+def test_a_stale_token_by_hand() -> None:
+    """Field case 1: a log-ratio of 100, PPO with c = 3: values -1.2, 3 and 0, slopes 0."""
+    for advantage, value in ((1.0, -1.2), (-1.0, 3.0), (0.0, 0.0)):
+        clip = {"eps_low": 0.2, "eps_high": 0.2, "clip_c": 3.0}
+        assert call("ppo_loss", adv=advantage, pi_logp=-1.0, old_logp=-101.0, **clip) == pytest.approx(value)
+        assert call("policy_coef", method="ppo", adv=advantage, pi_logp=-1.0, mu_logp=-101.0, **clip) == 0
+
+
+@pytest.mark.parametrize("pi_logp", [log(0.25), -math.inf])
+def test_a_dropped_token_adds_no_loss(pi_logp: float) -> None:
+    """A < 0 and mu - pi > delta: 0, not 0 times -inf; a kept token adds -A min(r, C) log pi."""
+    delta = {"delta_low": 0.2, "delta_high": 0.2, "ratio_cap": 20.0}
+    assert call("dppo_dropped_loss", adv=-1.0, pi_logp=pi_logp, mu_logp=log(0.5), **delta) == 0
+    kept = call("dppo_dropped_loss", adv=-1.0, pi_logp=log(0.4), mu_logp=log(0.5), **delta)
+    assert kept == pytest.approx(0.8 * log(0.4))

@@ -39,10 +39,10 @@ class MathError(ValueError):
 
 
 def mathml(latex: str, display: bool = False) -> str:
-    """A <math> element. Raises MathError for a macro that is not listed, or for braces that do not match."""
+    """A <math> element of an HTML page. Raises MathError for a macro not listed, or for unmatched braces."""
     body = _Reader(latex).whole()
     kind = ' display="block"' if display else ""
-    return f'<math xmlns="http://www.w3.org/1998/Math/MathML"{kind}>{body}</math>'
+    return f"<math{kind}>{body}</math>"
 
 
 def prose(source: str) -> str:
@@ -149,7 +149,7 @@ class _Reader:
         if token in ("_", "^", "}", "&"):
             raise self.error(f"{token!r} where a value is expected")
         if token in "()[]|":  # only \left and \right ask for a bracket as high as what it holds
-            return f'<mo stretchy="false">{token}</mo>'
+            return f'<mo stretchy="false" lspace="0" rspace="0">{token}</mo>'
         return f"<mo>{'−' if token == '-' else escape(token)}</mo>"
 
     def macro(self, token: str) -> str:

@@ -145,10 +145,11 @@ def build(args: argparse.Namespace) -> str:
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
     sections = [("results", "Results", f"{intro}\n{figures}\n{tables}")]
     if args.derivations:
-        body = theorems.section(read_json(args.derivations, "--derivations"), args.derivations)
+        content = read_json(args.derivations, "--derivations")
+        body = theorems.section(content, args.derivations, args.derivation_page)
         first = len(args.figure) + 1
         drawn = [figure_section(path, number) for number, path in enumerate(args.derivation_figure, start=first)]
-        body = "\n".join([theorems.link(args.derivation_page), *drawn, body])
+        body = "\n".join([*drawn, body])
         if args.agreement:
             body = theorems.agreement(read_json(args.agreement, "--agreement"), args.agreement) + "\n" + body
         sections.append(("derivations", "Derivations", body))

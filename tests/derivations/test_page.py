@@ -15,16 +15,13 @@ from derivations import report, theorem
 from derivations.mathml import MathError, mathml, prose
 from derivations.page import as_page
 
-NAMESPACE = "{http://www.w3.org/1998/Math/MathML}"
-
 
 def shape(latex: str) -> str:
     """The element tree in brackets, with texts."""
 
     def write(element: ElementTree.Element) -> str:
         inner = (element.text or "") + "".join(map(write, element))
-        name = element.tag.removeprefix(NAMESPACE)
-        return inner if name in ("math", "mrow", "mi", "mo", "mn") else f"{name}({inner})"
+        return inner if element.tag in ("math", "mrow", "mi", "mo", "mn") else f"{element.tag}({inner})"
 
     return write(ElementTree.fromstring(mathml(latex)))
 

@@ -24,6 +24,8 @@ from tests.methods.reference import Token
 properties = settings(deadline=None, derandomize=True, max_examples=60, database=None)
 # For properties that run the whole catalogue on a batch in every example.
 batch_properties = settings(properties, max_examples=20)
+# For properties that are tried on each of the nine measures.
+measure_properties = settings(properties, max_examples=25)
 
 
 # Every method of the catalogue; each has a line in LINES of a reference module.

@@ -20,7 +20,7 @@ from methods.measures import L2, MEASURES, Measure
 from methods.signals import sanitise
 from methods.support import masses
 from tests.methods import reference
-from tests.methods.helpers import Rows, pairs_of_logits, properties, random_rows, tensor
+from tests.methods.helpers import Rows, measure_properties, pairs_of_logits, random_rows, tensor
 
 LOGITS = pairs_of_logits()
 KINK = 1e-3
@@ -54,7 +54,7 @@ def every_k(measure: Measure, mu: Tensor, pi: Tensor) -> Tensor:
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_full_direction_is_the_slope_of_the_divergence(measure: Measure, logits, data) -> None:
     mu, pi = (reference.softmax(z) for z in logits)
@@ -65,7 +65,7 @@ def test_full_direction_is_the_slope_of_the_divergence(measure: Measure, logits,
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_collision_rule_is_the_slope_of_the_reduced_divergence(measure: Measure, logits, data) -> None:
     """The true step over the whole vocabulary, seen through S and one tail cell."""
@@ -81,7 +81,7 @@ def test_collision_rule_is_the_slope_of_the_reduced_divergence(measure: Measure,
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_aggregated_rule_is_exact_for_a_tail_with_one_logit(measure: Measure, logits, data) -> None:
     """Eq. 10: an (m + 1)-way softmax whose last logit is the tail's."""
@@ -96,7 +96,7 @@ def test_aggregated_rule_is_exact_for_a_tail_with_one_logit(measure: Measure, lo
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=pairs_of_logits(2, 4), extra=st.integers(1, 5), tails=st.tuples(st.floats(-6, -1), st.floats(-6, -1)))
 def test_uniform_rule_is_exact_for_even_tails(measure: Measure, logits, extra: int, tails) -> None:
     """Eq. 11: the tail's ids share one logit in each policy, below all candidates of mu.
@@ -120,7 +120,7 @@ def test_uniform_rule_is_exact_for_even_tails(measure: Measure, logits, extra: i
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS)
 def test_the_mean_direction_under_pi_is_zero(measure: Measure, logits) -> None:
     """E_{k~pi}[d_k] = 0: the global term is the baseline of the local one."""
@@ -130,7 +130,7 @@ def test_the_mean_direction_under_pi_is_zero(measure: Measure, logits) -> None:
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_k_equal_to_v_is_the_full_form(measure: Measure, logits, data) -> None:
     """With nothing outside S every tail rule gives the full direction, and the reduced value the full divergence."""
@@ -157,7 +157,7 @@ def test_identical_policies_have_no_direction(measure: Measure) -> None:
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_uniform_and_aggregated_bracket_the_collision_rule(measure: Measure, logits, data) -> None:
     size = len(logits[0])
@@ -167,7 +167,7 @@ def test_uniform_and_aggregated_bracket_the_collision_rule(measure: Measure, log
 
 
 @measures
-@properties
+@measure_properties
 @given(logits=pairs_of_logits(2, 2), k=st.integers(0, 1))
 def test_two_outcomes_leave_the_ratio_nothing_to_miss(measure: Measure, logits, k: int) -> None:
     """For V = 2 every divergence moves the way the sampled ratio says."""

@@ -22,7 +22,7 @@ from methods.measures import BINARY_MEASURES, L2, MEASURES, Measure, binary_kl, 
 from methods.signals import sanitise
 from methods.support import FILLER_ID, masses
 from tests.methods import reference, reference_masks
-from tests.methods.helpers import Rows, changed, pairs_of_logits, properties, random_rows, tensor
+from tests.methods.helpers import Rows, changed, measure_properties, pairs_of_logits, random_rows, tensor
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 every_measure = pytest.mark.parametrize("measure", MEASURES.values(), ids=list(MEASURES))
@@ -90,7 +90,7 @@ def test_value_passes_gradcheck(measure: Measure) -> None:
 
 
 @every_measure
-@properties
+@measure_properties
 @given(logits=pairs_of_logits(3, 8), top_k=st.integers(1, 3), k=st.integers(0, 2))
 def test_reducing_never_raises_a_measure(measure: Measure, logits, top_k: int, k: int) -> None:
     """True of every f-divergence; the l2 distance is none, and may rise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from sympy import Abs, Derivative, Expr, Subs, Symbol, cancel, diff, factor, sign, together
 
@@ -33,14 +34,9 @@ class Proof:
 
     def differentiate(self, reason: str, function: Expr, variable: Expr, at: Expr | None = None) -> Expr:
         """d function / d variable, at a value if one is given, brought to normal form."""
-        derivative = diff(function, variable)
-        shown: Expr = Derivative(function, variable)
-        if at is not None:
-            if not isinstance(variable, Symbol):
-                raise TypeError(f"only a derivative in a plain symbol can be evaluated at a value, got {variable}")
-            derivative = derivative.xreplace({variable: at})
-            shown = Subs(shown, variable, at)
-        value = self.facts.normal(derivative)
+        if at is not None and not isinstance(variable, Symbol):
+            raise TypeError(f"only a derivative in a plain symbol can be evaluated at a value, got {variable}")
+        shown, value = _derivative(self.facts, function, variable, at)
         self.steps.append(Step(reason, shown, "=", value))
         return value
 
@@ -72,9 +68,25 @@ class Proof:
         self.steps.append(Step(reason, larger, ">=", smaller))
 
     def _difference(self, larger: Expr, smaller: Expr) -> Expr:
-        return factor(cancel(together(_signs(self.facts.normal(larger - smaller)))))
+        return _factored(_signs(self.facts.normal(larger - smaller)))
 
 
+@lru_cache(maxsize=1024)
+def _derivative(facts: Facts, function: Expr, variable: Expr, at: Expr | None) -> tuple[Expr, Expr]:
+    """(the derivative as it is written, its normal form). Remembered: tests prove a theorem with many wrong claims."""
+    derivative: Expr = diff(function, variable)
+    shown: Expr = Derivative(function, variable)
+    if at is not None:
+        derivative, shown = derivative.xreplace({variable: at}), Subs(shown, variable, at)
+    return shown, facts.normal(derivative)
+
+
+@lru_cache(maxsize=4096)
+def _factored(expr: Expr) -> Expr:
+    return factor(cancel(together(expr)))
+
+
+@lru_cache(maxsize=4096)
 def _signs(expr: Expr) -> Expr:
     """Reduce the arguments of sign() and |.|, so that SymPy can read their sign off the declared symbols."""
     return expr.replace(sign, lambda x: sign(factor(cancel(x)))).replace(Abs, lambda x: Abs(factor(cancel(x))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpmath import mpf
-from sympy import Integer, Symbol
+from sympy import Integer, Rational, Symbol
 
 from derivations import objectives, setting
 from derivations.cases import CASES, in_case, shift
@@ -13,6 +13,9 @@ from derivations.proof import Proof, Step
 from derivations.setting import A, k, mu, pi
 from derivations.theorem import Claim, Claims, Theorem, register
 from derivations.theorems import drpo_coefficient
+
+
+RELEASED = Rational(25, 2)  # the value in the released script (arXiv 2606.09821, sec. 4 [F])
 
 
 def prove(claims: Claims) -> list[Step]:
@@ -36,6 +39,12 @@ def prove(claims: Claims) -> list[Step]:
                 here.xreplace({shift: Integer(1)}),
                 claims[end],
             )
+    released = {delta: RELEASED}
+    proof.equal(r"with the released $\delta = 12.5$: lower end", claims["lowest"].xreplace(released), claims["lowest at 12.5"])
+    proof.equal("upper end", claims["highest"].xreplace(released), claims["highest at 12.5"])
+    room = Symbol("x", positive=True)
+    proof.greater(r"for any $\delta = 1 + x$ the weight stays positive: no token is pulled back and none is dropped",
+                  claims["lowest"].xreplace({delta: 1 + room}), Integer(0))  # fmt: skip
     return proof.steps
 
 
@@ -43,13 +52,17 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
     edge = mpf(10) ** (-(dps // 5))
 
     def compare_one(check: Comparison, pair: Pair, advantage: mpf, radius: mpf) -> None:
-        def weight(pi_k: mpf, mu_k: mpf) -> mpf:
-            return drpo_coefficient.measured_weight(check, pi_k, mu_k, advantage, radius)
+        def weight(pi_k: mpf, mu_k: mpf, delta: mpf = radius) -> mpf:
+            return drpo_coefficient.measured_weight(check, pi_k, mu_k, advantage, delta)
 
         low, high = (evaluate(claims[label], {"delta": radius}) for label in ("lowest", "highest"))
         w = weight(pair.pi[pair.k], pair.mu[pair.k])
         check.at_most(low, w, "lower bound")
         check.at_most(w, high, "upper bound")
+        for end, label in ((min, "lowest"), (max, "highest")):
+            extremes = (weight(1 - tiny, tiny, mpf(25) / 2) for tiny in (edge, 1 - edge))
+            claimed = evaluate(claims[f"{label} at 12.5"], {})
+            check.at_most(abs(claimed - end(extremes)), edge, f"{label} weight at 12.5, approached")
         end = low if advantage > 0 else high
         check.at_most(abs(weight(1 - edge, edge) - end), 3 * edge / radius, "the bound is approached")
 
@@ -67,7 +80,9 @@ THEOREM = register(
         statement=(
             r"The weight of theorem drpo_coefficient lies between the two values below, because $|\pi_k - \mu_k|$ is "
             r"less than 1, and comes as close to both as one likes. It can be negative, that is pull back, only if "
-            r"$\delta$ is below 1: with $\delta = 12.5$ it stays between 0.92 and 1.08."
+            r"$\delta$ is below 1. With the released $\delta = 12.5$ it stays between 0.92 and 1.08: no token is pulled "
+            r"back, the edge $|\pi_k - \mu_k| = \delta$ lies outside what two probabilities can differ by, and the method "
+            r"is an unmasked policy gradient whose weights move by at most 8 per cent."
         ),
         source="arXiv 2606.09821, Eq. 9 and Table 1",
         mark="F",
@@ -75,6 +90,8 @@ THEOREM = register(
         claims=(
             Claim("lowest", r"\inf w", 1 - 1 / delta),
             Claim("highest", r"\sup w", 1 + 1 / delta),
+            Claim("lowest at 12.5", r"\inf w\ (\delta = 12.5)", Rational(23, 25)),
+            Claim("highest at 12.5", r"\sup w\ (\delta = 12.5)", Rational(27, 25)),
         ),
         prover=prove,
         certifier=certify,

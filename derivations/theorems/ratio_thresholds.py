@@ -70,6 +70,7 @@ def prove(claims: Claims) -> list[Step]:
         place = cancel(together(_by_definition(claims[name].xreplace(value))))
         proof.equal(f"{name}: the slope at the threshold is the mean, so there the local term changes its sign",
                     slope.xreplace({w: place}), MEANS[name].xreplace(value))  # fmt: skip
+        proof.greater(f"{name}: and it is a ratio, positive", place, Integer(0))
     local = measure_slopes.THEOREM.claim("l2, local").xreplace({pi[k]: mu[k] * r})
     proof.equal("l2: the local term is $r$ minus the threshold, times something positive",
                 local, mu[k] ** 2 * r * (r - claims["l2"]))  # fmt: skip
@@ -101,6 +102,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
             elif name == "tv":
                 check.equal(sign(pi_k / mu_k - threshold), sign(local), "tv: sign of the local term")
             else:
+                check.at_most(-threshold.real, mpf(0), f"{name}: positive")
                 check.equal(pi_k * (slope(pi_k / mu_k) - slope(threshold)), local, f"{name}: local term")
 
     return certificate(dps, random_pairs(seed, 12, (3, 2, 5), widths=GENTLE), compare)

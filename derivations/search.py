@@ -16,6 +16,7 @@ from typing import Any
 from sympy import Rational
 
 from derivations import formulas
+from derivations.tails import COLLISION
 
 TIE = 1e-11
 LARGEST = 24  # the last denominator that is tried
@@ -87,7 +88,7 @@ def _merged(measure: str, example: Example, backend: str) -> tuple[Any, Any]:
 CRITERIA: dict[str, Criterion] = {
     "ratio": _ratio,
     "local": _local,
-    **{rule: _rule(rule) for rule in formulas.RULES},
+    **{rule: _rule(rule) for rule in COLLISION},
     "merged": _merged,
 }
 

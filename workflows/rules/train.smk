@@ -10,7 +10,7 @@ rule train:
         training_inputs,
         # Not the whole catalogue: a new method's file re-runs nothing.
         method=lambda wildcards: sources(f"methods/catalogue/{cell_of(wildcards).method}.py"),
-        code=sources("methods/*.py", "methods/backend/*.py"),
+        code=sources("methods/*.py", "methods/measures/*.py", "methods/backend/*.py"),
     output:
         metrics=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/metrics.jsonl", non_empty=True),
         timing=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timing.jsonl",

@@ -40,7 +40,7 @@ def agreement(content: Any, path: Path) -> str:
     if not isinstance(bounds, dict) or not bounds:
         raise InputError(f"{path}: expected an object with bounds by function under 'agreement'")
     caption = f"Shipped torch functions against the proved expressions, on {content.get('policies')} random policies."
-    return table(["function", "absolute difference"], [[str(k), str(v)] for k, v in bounds.items()], caption)
+    return table(["function", "difference"], [[str(k), str(v)] for k, v in bounds.items()], caption)
 
 
 def _link(page: str | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from mpmath import fsum, isfinite, log, mp, mpf, nstr
+from mpmath import fsum, isfinite, log, mp, mpc, mpf, nstr
 from sympy import Expr
 
 from derivations.new.divergence import Divergence, p
@@ -79,7 +79,7 @@ def look(study: Study, dps: int, seed: int) -> Findings:
             for k in range(len(mu)):
                 tokens += 1
                 local = evaluate(study.local, {"mu": mu, "pi": pi, "k": k, "n": len(mu)})
-                shift, ratio = pi[k] - mu[k], nstr(pi[k] / mu[k], 3)
+                shift, ratio = pi[k] - mu[k], nstr(pi[k] / mu[k], 5)
                 if _sign(local) * _sign(shift) < 0:
                     exception.offer(
                         min(abs(shift), abs(local)), f"r = {ratio}, L_k = {nstr(local, 3)} at k = {k}, {at}"
@@ -110,11 +110,11 @@ def threshold_tokens(study: Study, dps: int, seed: int) -> int:
             known = {"mu": mu, "pi": pi, "n": len(mu)}
             mean = evaluate(study.mean, known)
             for k in range(len(mu)):
-                place = evaluate(study.threshold.value, {str(G): mean, str(p): mu[k]})
-                ratio = pi[k] / mu[k]
-                if abs(ratio - place) > slack and _sign(evaluate(study.local, {**known, "k": k})) != _sign(
-                    ratio - place
-                ):
+                place = mpc(evaluate(study.threshold.value, {str(G): mean, str(p): mu[k]}))
+                if abs(place.imag) > slack:  # a branch that is none for this mean
+                    return 0
+                beyond = pi[k] / mu[k] - place.real
+                if abs(beyond) > slack and _sign(evaluate(study.local, {**known, "k": k})) != _sign(beyond):
                     return 0
                 tokens += 1
     return tokens

@@ -115,7 +115,7 @@ def _symbolic(node: Node, sums: dict[int, Symbol]) -> Expr:
         case "^":
             return parts[0] ** parts[1]
         case name:
-            argument = factor(cancel(parts[0])) if name == "abs" else parts[0]
+            argument = simple(parts[0]) if name == "abs" else parts[0]
             return {"abs": Abs, "exp": exp_, "log": log_, "sqrt": sqrt_}[name](argument)
 
 

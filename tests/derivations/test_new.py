@@ -182,5 +182,18 @@ def test_notations_mean_the_same():
     assert divergence("sum(-mu^2)").terms == (-(p**2),)
 
 
+def test_what_sums_hide_is_taken_from_the_general_theorem():
+    """pi^2 / (mu + pi) and mu pi / (mu + pi) add up to pi, but not as two sums: SymPy cannot see it."""
+    found = study(divergence("sum(pi*log(2*pi/(mu+pi)))"))
+    assert found.proved == ("local + global (by theorem any_divergence)", "tail form (by theorem any_reduced)")
+    assert certify(found, 30, 0).cases > 50
+
+
+def test_a_threshold_without_a_real_value_is_none():
+    """Solving for r gives a root that is complex for some policies."""
+    found = study(divergence("sum((mu^(1/3)-pi^(1/3))^2)"))
+    assert found.threshold is not None and threshold_tokens(found, 30, 0) == 0
+
+
 def test_the_same_text_again():
     assert new.derive(CATALOGUE["forward KL"]) == new.derive(CATALOGUE["forward KL"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from sympy import Expr, Integer, Symbol
+from sympy import Expr, Float, Integer, Symbol
 from sympy.printing.pycode import PythonCodePrinter
 
 from derivations.new.divergence import Divergence, p, q, simple
@@ -35,7 +35,7 @@ def _logit_gradient(mu: Tensor, pi: Tensor) -> Tensor:
     return weighted - pi * weighted.sum(-1, keepdim=True)
 
 
-{constant} = Measure("{name}", "{source}", _value, _logit_gradient)
+{constant} = Measure("{name}", "{source}", _value, _logit_gradient{divides})
 '''
 
 
@@ -75,8 +75,19 @@ def torch_code(given: Divergence, name: str = "my_measure") -> str:
         whole = sum((f * g for f, g in zip(given.outer_slopes(), given.slopes(), strict=True)), Integer(0))
         gradient = [f"    weighted = {_code(simple(q * whole))}  # pi_i dD/dpi_i"]
     return _TEMPLATE.format(
-        source=given.source, value="\n".join(value), gradient="\n".join(gradient), constant=name.upper(), name=name
+        source=given.source,
+        value="\n".join(value),
+        gradient="\n".join(gradient),
+        constant=name.upper(),
+        name=name,
+        divides=", divides=True" if any(map(_divides, given.terms)) else "",
     )
+
+
+def _divides(term: Expr) -> bool:
+    """Whether a mass near zero makes the term large, more than a logarithm would (what Measure.divides asks)."""
+    near, usual = Float("1e-12"), Float("0.3")
+    return any(abs(term.xreplace(values)) > 1000 for values in ({p: near, q: usual}, {p: usual, q: near}))
 
 
 def _summed(term: Expr) -> str:

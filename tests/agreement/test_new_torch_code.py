@@ -78,7 +78,13 @@ def test_it_is_the_shipped_measure(name):
     mu, logits = policies()
     pi = logits.softmax(-1)
     torch.testing.assert_close(made.value(mu, pi), shipped.value(mu, pi), rtol=1e-10, atol=1e-13)
+    assert made.divides == shipped.divides
     torch.testing.assert_close(made.logit_gradient(mu, pi), shipped.logit_gradient(mu, pi), rtol=1e-9, atol=1e-13)
+
+
+def test_a_quotient_of_masses_is_declared():
+    """As the shipped measures do, so that a tail of pure rounding is not divided by."""
+    assert {name for name in SOURCES if executed(SOURCES[name]).divides} == {"two sums", "constant sum"}
 
 
 @pytest.mark.parametrize("name", SOURCES)

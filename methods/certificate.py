@@ -147,7 +147,7 @@ def _probabilities(logp: Tensor, valid: Tensor, rounding: Rounding) -> Interval:
     possible = logp != -torch.inf
     size = torch.where(possible, logp, 0.0)
     error = rounding.relative * size.abs() + rounding.absolute + size.clamp(min=0.0)
-    lower, upper = ((size + sign * error).clamp(max=0.0).exp() for sign in (-1, 1))
+    lower, upper = ((size.clamp(max=0.0) + sign * error).clamp(max=0.0).exp() for sign in (-1, 1))
     return Interval(torch.where(possible, lower, 0.0), torch.where(possible, upper, 0.0))
 
 

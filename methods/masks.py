@@ -6,13 +6,15 @@ Shapes: B sequences, T response tokens. Source: Eq. 12 of the DPPO paper and Eq.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, Radius, check_cap, check_choice, check_radius, sides
-from methods.directions import require_full, require_support
+from methods.config import MethodConfig, MethodConfigError, Radius, check_cap, check_choice, check_radius, sides
+from methods.directions import TAILS, Tail, require_full, require_support
 from methods.measures import BINARY_MEASURES, MEASURES, Measure, reduced_value
+from methods.registry import Needs
 from methods.signals import Signals
 from methods.support import SUPPORT_RULES, SupportRule, masses
 
@@ -38,6 +40,26 @@ class TopKMaskConfig(MaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("support", self.support, SUPPORT_RULES)
+
+
+@dataclass(frozen=True)
+class TailMaskConfig(TopKMaskConfig):
+    """tail: how D and its direction see the ids outside the support, or `full` for no support and no tail."""
+
+    tail: Tail = "collision"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("tail", self.tail, TAILS)
+        if self.tail == "full" and self.support != "added":
+            raise MethodConfigError(f"support = {self.support!r}: allowed is 'added' with tail full, which reads none")
+
+
+def tail_needs(config: Any) -> Needs:
+    """Of a method with an option `tail`: full distributions, or a support and, for the collision rule, sum pi^2."""
+    if config.tail == "full":
+        return Needs.FULL
+    return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
 
 
 def masked_coefficient(signals: Signals, config: MaskConfig, *, proximity: Tensor, direction: Tensor) -> Tensor:

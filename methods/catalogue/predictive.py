@@ -18,38 +18,27 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import MethodConfigError, check_choice
-from methods.directions import TAILS, Tail, predictive_direction
-from methods.masks import TopKMaskConfig, masked_coefficient, proximity
+from methods.config import check_choice
+from methods.directions import predictive_direction
+from methods.masks import TailMaskConfig, masked_coefficient, proximity, tail_needs
 from methods.measures import BINARY_MEASURES, MEASURES
-from methods.registry import Needs, register
+from methods.registry import register
 from methods.signals import Signals
 from methods.support import with_support_rule
 
 
 @dataclass(frozen=True)
-class Config(TopKMaskConfig):
-    """measure: of the direction; tail: its view of the tail; proximity: the measure of D, null for the same one."""
+class Config(TailMaskConfig):
+    """measure: of the direction; proximity: the measure of D, null for the same one."""
 
     measure: str = "forward_kl"
-    tail: Tail = "collision"
     proximity: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("measure", self.measure, MEASURES)
-        check_choice("tail", self.tail, TAILS)
         if self.proximity is not None:
             check_choice("proximity", self.proximity, (*MEASURES, *BINARY_MEASURES))
-        if self.tail == "full" and self.support != "added":
-            raise MethodConfigError(f"support = {self.support!r}: allowed is 'added' with tail full, which reads none")
-
-
-def needs(config: Config) -> Needs:
-    """Full distributions, or a support and, for the collision rule, sum pi^2."""
-    if config.tail == "full":
-        return Needs.FULL
-    return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
 
 
 @register(
@@ -58,7 +47,7 @@ def needs(config: Config) -> Needs:
     source="arXiv 2607.10848, Eqs. 7, 10-13",
     mark="N",
     config=Config,
-    needs=needs,
+    needs=tail_needs,
 )
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""

@@ -23,10 +23,9 @@ import torch
 from torch import Tensor
 
 from methods.catalogue import drpo
-from methods.catalogue.predictive import needs
 from methods.config import check_choice
 from methods.directions import TAILS, Tail, predictive_direction
-from methods.masks import capped_ratio
+from methods.masks import capped_ratio, tail_needs
 from methods.measures import MEASURES, binary_tv
 from methods.registry import register
 from methods.signals import Signals
@@ -52,7 +51,7 @@ class Config(drpo.Config):
     source="ours, from arXiv 2606.09821 and 2607.10848",
     mark="N",
     config=Config,
-    needs=needs,
+    needs=tail_needs,
 )
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g = min(r, C) A w, [B, T]."""

@@ -19,17 +19,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfigError, check_choice, check_positive
-from methods.directions import TAILS, Tail
+from methods.config import check_positive
+from methods.directions import Tail
 from methods.finite_step import predicted_change
-from methods.masks import TopKMaskConfig, capped_ratio, masked_coefficient, proximity
-from methods.registry import Needs, register
+from methods.masks import TailMaskConfig, capped_ratio, masked_coefficient, proximity, tail_needs
+from methods.registry import register
 from methods.signals import Signals
 from methods.support import with_support_rule
 
 
 @dataclass(frozen=True)
-class Config(TopKMaskConfig):
+class Config(TailMaskConfig):
     """step: logit step per unit of A min(r, C); tail: how the change sees the tail (methods/finite_step.py)."""
 
     step: float = 0.1
@@ -38,16 +38,6 @@ class Config(TopKMaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_positive("step", self.step)
-        check_choice("tail", self.tail, TAILS)
-        if self.tail == "full" and self.support != "added":
-            raise MethodConfigError(f"support = {self.support!r}: allowed is 'added' with tail full, which reads none")
-
-
-def needs(config: Config) -> Needs:
-    """Full distributions, or a support and, for the collision rule, sum pi^2."""
-    if config.tail == "full":
-        return Needs.FULL
-    return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
 
 
 @register(
@@ -56,7 +46,7 @@ def needs(config: Config) -> Needs:
     source="this work, on arXiv 2607.10848, Eq. 13",
     mark="N",
     config=Config,
-    needs=needs,
+    needs=tail_needs,
 )
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 import torch
 
+from methods.catalogue.cppo import position_weights
 from methods.clipping import ClipConfig, clipped_surrogate
+from methods.estimators import k3
+from methods.measures import binary_tv
 from methods.signals import Scope, Signals, Support
 from methods.support import united
 from tests.adapter import call
@@ -141,6 +144,53 @@ HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
 )
 def test_by_hand(method: str, options: dict[str, Any], signals: Signals, want: list[float]) -> None:
     torch.testing.assert_close(coefficient(method, signals, options)[0], tensor(want), rtol=1e-9, atol=1e-12)
+
+
+def just_below(value: float) -> float:
+    return value * (1 - 1e-12)
+
+
+def test_equality_with_a_threshold() -> None:
+    """A token or response exactly at its limit is kept; the minimal negative mask drops there, as its paper says.
+
+    Limits are the very numbers that the tokens have, and such numbers made smaller by rounding's size.
+    """
+    kept = row((0.6, 0.5, 1.0))
+    shift = binary_tv(kept.logp_mu, kept.logp_pi).item()
+    distance = k3(kept.logp_mu, kept.logp_pi).item()
+    log_ratio = (kept.logp_pi - kept.logp_mu).item()
+    for method, option, limit, options in (
+        ("cppo", "delta", shift, {"measure": "binary_tv"}),
+        ("trm_mean", "delta", distance, {}),
+        ("trm_max", "delta", log_ratio, {"statistic": "log_ratio"}),
+    ):
+        assert coefficient(method, kept, {**options, option: limit}).item() == pytest.approx(1.2), method
+        assert coefficient(method, kept, {**options, option: just_below(limit)}).item() == 0, method
+    inside, outside = (coefficient("mask_drpo", kept, {"radius": r, "delta": 0.5}) for r in (shift, just_below(shift)))
+    assert inside.item() == pytest.approx(1.2) and outside.item() == pytest.approx(1.2 * 0.8)
+    lost = row((0.3, 0.5, -1.0))
+    threshold = binary_tv(lost.logp_mu, lost.logp_pi).item()
+    assert coefficient("dppo_negative", lost, {"threshold": threshold}).item() == 0
+    assert coefficient("dppo_negative", lost, {"threshold": threshold * (1 + 1e-12)}).item() == pytest.approx(-0.6)
+    rare = row((0.5, 0.1, 1.0))
+    alpha = rare.logp_mu.exp().item()
+    assert coefficient("relaxed_clip", rare, {"alpha": alpha}).item() == 0
+    assert coefficient("relaxed_clip", rare, {"alpha": alpha * (1 + 1e-12)}).item() == pytest.approx(5.0)
+
+
+def test_weights_of_cppo_fall_over_the_valid_tokens() -> None:
+    """1 at the first, w_min at the last; gaps do not count; a response of one token has weight 1."""
+    mask = torch.tensor([[1, 1, 1, 0], [1, 0, 1, 1], [0, 1, 1, 0], [0, 1, 0, 0]]).bool()
+    weights = position_weights(mask, 0.8)
+    want = [[1.0, 0.9, 0.8], [1.0, 0.9, 0.8], [1.0, 0.8], [1.0]]
+    for got, valid, expected in zip(weights, mask, want, strict=True):
+        torch.testing.assert_close(got[valid], tensor(expected))
+
+
+def test_ripo_takes_a_log_prob_above_zero_for_a_certain_token() -> None:
+    """mu = e^.04 by rounding upstream: the width is sqrt(.05) = .2236, not sqrt(.05 / e^.04) = .2192; .78 is kept."""
+    signals = replace(row((0.78 * exp(0.04), 1.0, -1.0)), logp_mu=tensor([[0.04]]))
+    assert coefficient("ripo", signals).item() == pytest.approx(-0.78)
 
 
 def test_sat_depends_on_the_rest_of_the_mini_batch() -> None:

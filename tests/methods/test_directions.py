@@ -7,6 +7,7 @@ predict them is an experiment, no test. TV is checked away from ties of mu and p
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -198,6 +199,20 @@ def test_a_rule_that_lacks_its_input_says_so() -> None:
         predictive_direction(signals, measure, "even")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="top_k"):
         predictive_direction(sanitise(random_rows(0).signals(support=None)), measure, "none")
+
+
+def test_a_full_view_without_its_inputs_says_so() -> None:
+    """Both distributions and the sampled ids; an id outside the vocabulary is named with its position."""
+    signals = sanitise(random_rows(0).signals())
+    measure = MEASURES["tv"]
+    for lacking in ("full", "sampled"):
+        with pytest.raises(ValueError, match=f"signals.{lacking} is missing"):
+            predictive_direction(replace(signals, **{lacking: None}), measure, "full")
+    for bad in (12, -1):
+        ids = signals.sampled.clone()
+        ids[1, 2] = bad
+        with pytest.raises(ValueError, match=rf"signals.sampled\[1, 2\] = {bad}: allowed are 0 to 11"):
+            predictive_direction(replace(signals, sampled=ids), measure, "full")
 
 
 def test_collision_mass_is_kept_between_zero_and_one_merged_token() -> None:

@@ -97,6 +97,14 @@ def test_no_step_is_too_large(tail: Tail) -> None:
     assert torch.isfinite(g(signals, step=1e6, ratio_cap=None, tail=tail)).all()
 
 
+@pytest.mark.parametrize("size", [-3.0, 0.5, 3.0])
+def test_a_shift_of_all_logits_changes_nothing(size: float) -> None:
+    """Also where rounding left the masses of a large step short of one (a small one counts the rest as unmoved)."""
+    mu, ones = tensor([0.6, 0.4]), tensor([1.0, 1.0])
+    for pi in (tensor([0.5, 0.5]), tensor([0.5, 0.49])) if abs(size) > SMALL_STEP else (tensor([0.5, 0.5]),):
+        assert abs(finite_change(mu, pi, ones, tensor(size)).item()) < 1e-12
+
+
 def test_the_two_ways_to_sum_agree_where_they_meet() -> None:
     signals = sanitise(random_rows(2).signals())
     below = predicted_change(signals, torch.full_like(signals.advantages, SMALL_STEP), "full")

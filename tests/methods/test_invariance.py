@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from methods import registry
 from methods.directions import predictive_direction, ratio_direction
 from methods.masks import topk_proximity, trust_region_keep
-from methods.measures import FORWARD_KL, MEASURES
+from methods.measures import FORWARD_KL, MEASURES, TV, binary_kl, binary_tv
 from methods.registry import Needs
 from methods.signals import Signals, sanitise
 from tests.methods.helpers import (
@@ -182,6 +182,11 @@ def test_dtype(dtype: torch.dtype, seed: int) -> None:
     edges = [(topk_proximity(clean, FORWARD_KL) - 0.15).abs() < 1e-4, ratio_direction(clean).abs() < 1e-4]
     edges += [predictive_direction(clean, FORWARD_KL, rule).abs() < 1e-4 for rule in ("aggregated", "uniform")]
     edges += [(clean.ratio() - edge).abs() < 1e-4 for edge in (0.8, 1.28)]
+    edges += [
+        (topk_proximity(clean, TV) - 0.2).abs() < 1e-4,
+        (binary_tv(clean.logp_mu, clean.logp_pi) - 0.2).abs() < 1e-4,
+    ]
+    edges += [(binary_kl(clean.logp_mu, clean.logp_pi) - 0.05).abs() < 1e-4]
     sure = ~torch.stack(edges).any(0)
     assert sure.float().mean() > 0.5
     for line in LINES:

@@ -32,7 +32,7 @@ DELTA, EPS = 0.15, 0.2
 
 @dataclass(frozen=True)
 class Curve:
-    """A method with its options, the mark of its formula, and how it is drawn."""
+    """A method with its options; the title carries the marks of formula and constants."""
 
     title: str
     coefficient: Callable[[Signals], Tensor]

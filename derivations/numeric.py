@@ -214,8 +214,8 @@ def _compiled(expr: Expr, backend: str) -> tuple[Callable[..., Any], tuple[str, 
 def evaluate(expr: Expr, values: Mapping[str, Any], backend: str = "mpmath") -> Any:
     """Value of a claim: tables (mu, pi) as lists over tokens, everything else (n, m, k, delta, ...) as numbers.
 
-    backend: "mpmath" for its current precision, "math" for Python floats, "sympy" for exact numbers. Values the expression does not mention
-    are ignored; TypeError names those that it needs and that are missing.
+    backend: "mpmath" for its current precision, "math" for Python floats, "sympy" for exact numbers. Values that the
+    expression does not mention are ignored; TypeError names those that it needs and that are missing.
     """
     if backend not in _NUMBERS:
         raise ValueError(f"backend is {backend!r}, allowed are {', '.join(_NUMBERS)}")

@@ -10,11 +10,16 @@ from sympy.printing.str import StrPrinter
 
 from derivations.setting import RETAINED, TAIL
 
-_GREEK = {"mu": "μ", "pi": "π", "delta": "δ", "eta": "η"}
+_GREEK = {
+    "mu": "μ", "pi": "π", "delta": "δ", "eta": "η", "epsilon": "ε", "gamma": "γ", "lambda": "λ", "rho": "ρ",
+    "sigma": "σ", "tau": "τ", "xi": "ξ",
+}  # fmt: skip
 _PLAIN = {
     r"\mathrm{KL}": "KL", r"\operatorname{sign}": "sign", r"\|": "‖", r"\mu": "μ", r"\pi": "π", r"\delta": "δ",
     r"\eta": "η", r"\partial": "∂", r"\sum": "Σ", r"\le": "≤", r"\ge": "≥", r"\in": "∈", r"\log": "log ",
     r"\cdot": "·", r"\tilde{D}": "D~", r"\sup": "sup", r"\inf": "inf", r"\neq": "≠", r"\to": "→", r"\nabla": "∇",
+    r"\epsilon": "ε", r"\gamma": "γ", r"\lambda": "λ", r"\rho": "ρ", r"\tau": "τ", r"\xi": "ξ", r"\Delta": "Δ",
+    r"\min": "min", r"\max": "max", r"\prod": "Π", r"\mid": "|", r"\tilde{g}": "g~", r"\dot{D}": "Ḋ",
     r"\dot": "", r"\,": " ", r"\ ": " ", r"\text": "",
 }  # fmt: skip
 

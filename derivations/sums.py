@@ -27,6 +27,7 @@ from sympy import (
     Float,
     Indexed,
     KroneckerDelta,
+    LambertW,
     Mul,
     Pow,
     Rational,
@@ -34,6 +35,7 @@ from sympy import (
     Sum,
     Symbol,
     cancel,
+    exp,
     expand,
     expand_log,
     factor,
@@ -115,7 +117,7 @@ class Facts:
         return self.remainder(left, right) == 0
 
     def remainder(self, left: Expr, right: Expr) -> Expr:
-        """left - right in independent unknowns; 0 means proved equal. Reduced to one fraction unless it surely differs."""
+        """left - right in independent unknowns; 0 means proved equal. One fraction, unless it plainly differs."""
         return _remainder(self.normal(left) - self.normal(right))
 
     def _reduce(self, expr: Expr, table: Mapping[Expr, Expr]) -> Expr:
@@ -170,6 +172,8 @@ class Facts:
 
 def _differs_somewhere(expr: Expr) -> bool:
     """True if `expr` is plainly not zero at one point: the cheap way to refuse what is wrong. It never accepts."""
+    if expr.has(exp, LambertW):  # nested, these may cost SymPy more digits, and minutes, than the algebra does
+        return False
     symbols = sorted(expr.free_symbols, key=str)
     point = {symbol: Float(Rational(place + 2, 2 * len(symbols) + 7), 30) for place, symbol in enumerate(symbols)}
     value = expr.xreplace(point)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-
 from sympy import Abs, Integer, Symbol
 
 from derivations import measures, setting

@@ -68,9 +68,9 @@ THEOREM = register(
         name="any_reduced",
         title="Slope of any reduced divergence: one formula for all tail rules",
         statement=(
-            r"Let $\tilde{D}$ be any divergence on the retained tokens and the tail as one class, with slopes $g_i$ and "
-            r"$g_T$ in its probabilities. Its slope along the step depends on the unseen tokens through $c_2$ alone. "
-            r"With the true $c_2$ it is exact; $\pi_T^2$ (aggregated) is exact for a tail of one logit, "
+            r"Let $\tilde{D}$ be any divergence on the retained tokens and the tail as one class, with slopes $g_i$ "
+            r"and $g_T$ in its probabilities. Its slope along the step depends on the unseen tokens through $c_2$ "
+            r"alone. With the true $c_2$ it is exact; $\pi_T^2$ (aggregated) is exact for a tail of one logit, "
             r"$\pi_T^2 / (n - m)$ (uniform) for a flat tail; 0 (none) drops the tail's motion."
         ),
         source="own derivation",

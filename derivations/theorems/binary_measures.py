@@ -102,9 +102,9 @@ THEOREM = register(
         title="Two classes: the ratio is exact",
         statement=(
             r"A binary divergence sees the sampled token and the rest as one class. Its slope along the step is its "
-            r"slope in $\pi_k$, below, times the motion of $\pi_k$, which is always positive. For every measure of the catalogue "
-            r"it has the sign of $r - 1$: the direction that PPO and DPPO read off the ratio is exact, and a predicted "
-            r"direction changes nothing."
+            r"slope in $\pi_k$, below, times the motion of $\pi_k$, which is always positive. For every measure of the "
+            r"catalogue it has the sign of $r - 1$: the direction that PPO and DPPO read off the ratio is exact, and a "
+            r"predicted direction changes nothing."
         ),
         source="own derivation; the two-class TV and KL are Eqs. 13 and 14 of arXiv 2602.04879",
         mark="N",

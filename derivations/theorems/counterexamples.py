@@ -16,7 +16,7 @@ from derivations.theorem import Claim, Claims, Theorem, register
 
 @dataclass(frozen=True)
 class Case:
-    """A pair of measure and criterion, the smallest number of tokens at which it can fail, and how many are retained."""
+    """A measure and a criterion, the least number of tokens at which it can fail, and how many are retained."""
 
     measure: str
     criterion: str

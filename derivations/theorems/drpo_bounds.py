@@ -14,7 +14,6 @@ from derivations.setting import A, k, mu, pi
 from derivations.theorem import Claim, Claims, Theorem, register
 from derivations.theorems import drpo_coefficient
 
-
 RELEASED = Rational(25, 2)  # the value in the released script (arXiv 2606.09821, sec. 4 [F])
 
 
@@ -40,7 +39,9 @@ def prove(claims: Claims) -> list[Step]:
                 claims[end],
             )
     released = {delta: RELEASED}
-    proof.equal(r"with the released $\delta = 12.5$: lower end", claims["lowest"].xreplace(released), claims["lowest at 12.5"])
+    proof.equal(
+        r"with the released $\delta = 12.5$: lower end", claims["lowest"].xreplace(released), claims["lowest at 12.5"]
+    )
     proof.equal("upper end", claims["highest"].xreplace(released), claims["highest at 12.5"])
     room = Symbol("x", positive=True)
     proof.greater(r"for any $\delta = 1 + x$ the weight stays positive: no token is pulled back and none is dropped",
@@ -80,9 +81,9 @@ THEOREM = register(
         statement=(
             r"The weight of theorem drpo_coefficient lies between the two values below, because $|\pi_k - \mu_k|$ is "
             r"less than 1, and comes as close to both as one likes. It can be negative, that is pull back, only if "
-            r"$\delta$ is below 1. With the released $\delta = 12.5$ it stays between 0.92 and 1.08: no token is pulled "
-            r"back, the edge $|\pi_k - \mu_k| = \delta$ lies outside what two probabilities can differ by, and the method "
-            r"is an unmasked policy gradient whose weights move by at most 8 per cent."
+            r"$\delta$ is below 1. With the released $\delta = 12.5$ it stays between 0.92 and 1.08: no token is "
+            r"pulled back, the edge $|\pi_k - \mu_k| = \delta$ is farther than two probabilities can differ, and the "
+            r"method is an unmasked policy gradient whose weights differ from 1 by at most 8 per cent."
         ),
         source="arXiv 2606.09821, Eq. 9 and Table 1",
         mark="F",

@@ -39,7 +39,7 @@ def prove(claims: Claims) -> list[Step]:
         proof.equal(f"{name}: the two pull alike", slope, claimed)
     share = {name: sampled(j, pi[j])[name] for name in ("drpo", "spo")}
     proof.equal(
-        r"per token SPO's is DRPO's with $\delta = \epsilon \mu_j$: what a shift of given size costs grows as $1 / \mu_j$",
+        r"per token SPO's is DRPO's with $\delta = \epsilon \mu_j$: the cost of a given shift grows as $1 / \mu_j$",
         share["spo"],
         share["drpo"].xreplace({delta: eps * mu[j]}),
     )

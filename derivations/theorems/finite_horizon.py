@@ -175,11 +175,11 @@ THEOREM = register(
         name="finite_horizon",
         title="Policy improvement over a finite horizon",
         statement=(
-            r"With $\gamma = 1$, horizon $T$ and a reward $R$ per response, $J(\pi) - J(\mu)$ is the mean under $\mu$ of "
-            r"$R$ times the first claim (the surrogate) minus that of $R$ times the second (the correction), where "
+            r"With $\gamma = 1$, horizon $T$ and a reward $R$ per response, $J(\pi) - J(\mu)$ is the mean under $\mu$ "
+            r"of $R$ times the first claim (the surrogate) minus that of $R$ times the second (the correction), where "
             r"$\rho_t$ is the product of the ratios after step $t$. The correction is of second order. Its size is at "
-            r"most the third claim, $\xi = \max |R|$, $\tau$ the largest TV distance of any state, which is reached for "
-            r"$T = 2$; and at most the fourth, $d_t$ the mean TV distance at step $t$."
+            r"most the third claim, $\xi = \max |R|$, $\tau$ the largest TV distance of any state, which is reached "
+            r"for $T = 2$; and at most the fourth, $d_t$ the mean TV distance at step $t$."
         ),
         source="arXiv 2602.04879, Theorems 3.1 and 3.2",
         mark="F",

@@ -167,7 +167,7 @@ THEOREM = register(
         mark="N",
         assumptions=(
             *tails.ASSUMPTIONS,
-            r"$S$ contains the Top-K of $\mu$, so $\mu_i \le \mu_{(K)}$ for $i \in T$; $n - m \ge 2$ to approach the ends",
+            r"$S$ contains the Top-K of $\mu$: $\mu_i \le \mu_{(K)}$ for $i \in T$; $n - m \ge 2$ to approach the ends",
         ),
         claims=(
             Claim("low", r"\text{lower end}", SEEN - pi_T**2),

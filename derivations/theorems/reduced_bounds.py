@@ -85,7 +85,7 @@ def prove(claims: Claims) -> list[Step]:
         proof.equal(f"tv: half a distance is the mean minus the minimum, $\\pi_i$ {name} than $\\mu_i$",
                     Abs(first - second) / 2, (first + second) / 2 - x)  # fmt: skip
     proof.equal("tv: written with minima", _by_minimum(_lost("tv")), claims["tv"])
-    proof.at_least("tv: not negative: the sum of minima is at most either mass, as each minimum is at most each token's",
+    proof.at_least("tv: not negative: each minimum is at most either token's mass, so their sum at most either tail",
                    x + t, Min(x + t, x))  # fmt: skip
     return proof.steps
 

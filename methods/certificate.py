@@ -5,11 +5,11 @@ zero the sign is certain; elsewhere a named fall-back decides. For the forward K
 
     R - pi_T^2  <=  d  <=  R + pi_T min(mu_(K), mu_T) - pi_T^2 / (n - m)
 
-and closer above, since no tail has its largest sum pi_j mu_j and its smallest sum pi_j^2 at once. mu_(K), the least
-likely *candidate*, bounds every unseen mu_j. The least likely *retained* id does not: a sampled token
-that joined from outside the top K may be rarer than the tail. The interval is about the full vocabulary, so it is
-taken from all that was carried, whatever support rule the mask itself uses.
-sum pi^2, where known, pins the tail's collision mass c2 between pi_T^2 / (n - m) and pi_T^2.
+and mostly closer above (at most R + mu_T min(mu_(K), mu_T) / 4): no uneven tail has its largest sum pi_j mu_j and its
+smallest sum pi_j^2 at once. mu_(K), the least likely *candidate*, bounds every unseen mu_j. The least likely *retained*
+id does not: a sampled token that joined from outside the top K may be rarer than the tail. The interval is about the
+full vocabulary, so it is taken from all that was carried, whatever support rule the mask itself uses.
+sum pi^2, where known, pins the tail's collision mass c2, else between pi_T^2 / (n - m) and pi_T^2.
 """
 
 from __future__ import annotations

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from tensordict import TensorDict
 from torch import Tensor
+from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
@@ -44,6 +46,18 @@ class CPUEngine(FSDPEngineWithLMHead):
         self.before_optimizer_step: list[StepHook] = []
         self.after_optimizer_step: list[StepHook] = []
         self.optimizer_steps = self.overflowed_steps = 0
+
+    def forward_backward_batch(self, data: TensorDict, loss_function: Any, forward_only: bool = False) -> Any:
+        """verl's; the divisor of the sequence modes counts responses with a valid token, as the tokens' does.
+
+        verl takes the mini-batch's rows (trainer_base.py:1858), so that each response without a valid token, such as
+        the rows that fill up a batch, would shrink the gradient of the others.
+        """
+        if tu.get(data, "global_batch_size") is not None:
+            rows = data["response_mask"].to_padded_tensor(0).bool().any(-1).sum()
+            torch.distributed.all_reduce(rows, group=self.get_data_parallel_group())
+            tu.assign_non_tensor(data, global_batch_size=max(int(rows), 1))
+        return super().forward_backward_batch(data, loss_function, forward_only)
 
     def optimizer_step(self) -> float:
         """Clip, step, and count; returns the gradient norm before clipping.

@@ -5,7 +5,7 @@
     +actor_rollout_ref.actor.policy_loss.options.delta=0.15
 
 In a user's own verl run the losses that need only sampled log-probs work by their name alone (paper defaults apply
-when the stock config is used); top-K methods need the worker of this package, which carries the support.
+when the stock config is used); what else a method declares to need is carried by the worker of this package.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 from torch import Tensor
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, register_policy_loss
 from verl.workers.config import PolicyLossConfig
 
 from methods import registry
 from methods.aggregation import aggregate
+from methods.backend.needs import refuse_what_is_missing, scope_of
 from methods.backend.token_metrics import TokenMetrics
 from methods.registry import Method, Needs
 from methods.signals import Signals, Support, sanitise
@@ -43,12 +45,16 @@ class TetherPolicyLossConfig(PolicyLossConfig):
 
 @dataclass(frozen=True)
 class Carried:
-    """What the worker adds to verl's arguments for one micro-batch (all [B, T] or [B, T, S])."""
+    """What the worker adds to verl's arguments for one micro-batch: see `methods.signals.Signals`."""
 
+    logp_old: Tensor | None = None
     support: Support | None = None
     sum_pi_squared: Tensor | None = None
     entropy: Tensor | None = None
     vocab_size: int | None = None
+    full: tuple[Tensor, Tensor] | None = None
+    sampled: Tensor | None = None
+    uniforms: Tensor | None = None
     metrics: TokenMetrics | None = None
 
 
@@ -72,8 +78,27 @@ def loss_name(method: str) -> str:
 
 
 def method_of(name: str) -> Method:
-    """The catalogue method behind a verl loss name. Raises UnknownMethodError."""
+    """The catalogue method behind a verl loss name. Raises UnknownMethodError, ValueError for a loss of verl's own."""
+    if is_foreign(name):
+        ours = ", ".join(loss_name(method) for method in registry.names())
+        raise ValueError(f"policy_loss.loss_mode = {name!r} is a loss of verl's own; those of this package are {ours}")
     return registry.get(name.removeprefix(PREFIX))
+
+
+def is_foreign(name: str) -> bool:
+    """Whether verl has a loss of that name that is not one of the catalogue's."""
+    return name in POLICY_LOSS_REGISTRY and not hasattr(POLICY_LOSS_REGISTRY[name], "tether_method")
+
+
+def requirements(settings: Any) -> Needs:
+    """What the loss of these policy-loss settings (dataclass or OmegaConf) needs; a loss of verl's own: nothing."""
+    if is_foreign(settings.loss_mode):
+        return Needs.SAMPLED
+    method = method_of(settings.loss_mode)
+    options = getattr(settings, "options", None)
+    if OmegaConf.is_config(options):
+        options = OmegaConf.to_container(options)
+    return method.requires(method.configure(options))
 
 
 def register_all() -> None:
@@ -102,30 +127,30 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
         carried = _CARRIED.get() or Carried()
         settings = getattr(config, "policy_loss", None)
         options = method.configure(getattr(settings, "options", None))
-        if Needs.TOP_K in method.requires(options) and carried.support is None:
-            raise ValueError(
-                f"{method.name} needs the rollout's top-K log-probs: set actor_rollout_ref.rollout.custom.top_k >= 1 "
-                "and train with the tether worker"
-            )
         mask = response_mask.bool()
-        signals = sanitise(
-            Signals(
-                logp_pi=log_prob,
-                logp_mu=old_log_prob,
-                advantages=advantages,
-                response_mask=mask,
-                support=carried.support,
-                sum_pi_squared=carried.sum_pi_squared,
-                entropy=carried.entropy,
-                vocab_size=carried.vocab_size,
-            )
+        info = getattr(config, "global_batch_info", None) or {}
+        signals = Signals(
+            logp_pi=log_prob,
+            logp_mu=old_log_prob,
+            advantages=advantages,
+            response_mask=mask,
+            logp_old=carried.logp_old,
+            support=carried.support,
+            sum_pi_squared=carried.sum_pi_squared,
+            entropy=carried.entropy,
+            vocab_size=carried.vocab_size,
+            full=carried.full,
+            sampled=carried.sampled,
+            uniforms=carried.uniforms,
+            scope=scope_of(mask, info.get("batch_num_tokens")),
         )
+        refuse_what_is_missing(method.name, method.requires(options), signals)
+        signals = sanitise(signals)
         coefficient = torch.where(mask, method.coefficient(signals, options), 0.0)
         if carried.metrics is not None:
             carried.metrics.observe(signals, coefficient)
         # A dropped token's log-prob may be -inf, and 0 * inf is NaN.
         losses = -coefficient * torch.where(coefficient != 0, log_prob, 0.0)
-        info = getattr(config, "global_batch_info", None) or {}
         # Not verl's agg_loss: its sequence modes multiply by the mask, and 0 * NaN is NaN.
         loss = aggregate(losses, mask, loss_agg_mode, **info)
         return loss, {} if carried.metrics is not None else _plain_metrics(signals, coefficient)

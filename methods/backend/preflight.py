@@ -9,19 +9,17 @@ from typing import Any
 from methods import registry
 from methods.backend import rollout_settings
 from methods.backend.data_check import check_data
+from methods.backend.needs import vocabulary_problem
 from methods.backend.recipe import Cell, CellError
-from methods.registry import Needs
 
 
 def check(cell: Cell) -> None:
-    """The method's needs are met, the engine can serve the model, K fits the vocabulary, data and reward are sound.
+    """The engine can serve the model, K fits method and vocabulary, data and reward are sound.
 
     Raises CellError naming field, value and what is allowed.
     """
     method = registry.get(cell.method)
     needs = method.requires(method.configure(cell.options))
-    if Needs.TOP_K in needs and cell.panel.top_k == 0:
-        raise CellError(f"panel.top_k = 0: method {cell.method} needs the rollout's top-K log-probs, allowed is >= 1")
     model_config = _model_config(cell)
     vocabulary = int(model_config["vocab_size"])
     wrong = rollout_settings.vllm_problem(model_config) if cell.panel.rollout_engine == "vllm" else None
@@ -29,6 +27,9 @@ def check(cell: Cell) -> None:
         raise CellError(f"panel.{wrong}")
     if cell.panel.top_k > vocabulary:
         raise CellError(f"panel.top_k = {cell.panel.top_k}: allowed is 0 to the model's vocabulary size {vocabulary}")
+    wrong = vocabulary_problem(cell.method, needs, cell.panel.top_k, vocabulary)
+    if wrong is not None:
+        raise CellError(f"panel.{wrong}")
     check_data(cell, vocabulary)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from methods import registry
 from methods.backend import rollout_settings
+from methods.backend.needs import panel_problem
 
 TRACKERS = ("tensorboard", "wandb")
 RUNNERS = ("inprocess", "ray")
@@ -179,9 +180,13 @@ class Cell:
                 raise CellError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
         _integer("seed", self.seed, low=0)
         try:
-            registry.get(self.method).configure(self.options)
+            method = registry.get(self.method)
+            needs = method.requires(method.configure(self.options))
         except (registry.UnknownMethodError, ValueError) as error:
             raise CellError(str(error)) from None
+        wrong = panel_problem(self.method, needs, self.panel, self.overrides)
+        if wrong is not None:
+            raise CellError(wrong)
 
     @property
     def work_dir(self) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import transfer_queue as tq
 from omegaconf import open_dict
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
@@ -17,10 +18,13 @@ from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
 from methods.backend import trackers
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
+from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP, jagged
 from methods.backend.local_queue import LocalQueue
+from methods.backend.needs import UNIFORMS, uniforms
+from methods.backend.policy_loss import requirements
 from methods.backend.run_log import RunLog
 from methods.backend.worker import TetherWorker
+from methods.registry import Needs
 
 NAME = "tether_inprocess"
 # What engine and losses read. Each further jagged column costs verl a Python loop over all rows per mini-batch
@@ -38,6 +42,7 @@ ENGINE_COLUMNS = (
     "advantages",
     SUPPORT_IDS,
     SUPPORT_LOGP,
+    UNIFORMS,
 )
 
 
@@ -103,11 +108,30 @@ class TetherTrainer(PPOTrainerSync):
         """
         actor = self.config.actor_rollout_ref.actor
         size = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
+        submitted = list(batch.keys)
         if len(batch.keys) % size or len(batch.keys) % self._get_required_batch_multiple(1):
-            return super()._balance_batch(batch, metrics, **kwargs)
-        if self.ranks > 1:
+            batch = super()._balance_batch(batch, metrics, **kwargs)
+        elif self.ranks > 1:
             batch.reorder(rank_order(len(batch.keys), size, self.ranks))
+        if Needs.RANDOM in requirements(actor.policy_loss):
+            self._put_uniforms(batch, submitted)
         return batch
+
+    def _put_uniforms(self, batch: KVBatchMeta, submitted: list[str]) -> None:
+        """A column of random numbers: each response's by its place in the submitted batch, wherever it is trained."""
+        rollout = self.config.actor_rollout_ref.rollout
+        mask = tq.kv_batch_get(batch.keys, batch.partition_id, ["response_mask"])["response_mask"]
+        # Rows that verl adds to fill a batch come after all others.
+        places = {key: place for place, key in enumerate(submitted)}
+        rows = [places.setdefault(key, len(places)) for key in batch.keys]
+        seed = int((rollout.get("custom") or {}).get("seed", rollout.seed))
+        numbers = uniforms(seed, self.global_steps, len(places), self.config.data.max_response_length)
+        column = jagged(numbers[rows], mask.offsets().diff())
+        tq.kv_batch_put(
+            keys=batch.keys,
+            partition_id=batch.partition_id,
+            fields=TensorDict({UNIFORMS: column}, batch_size=[len(rows)]),
+        )
 
     @property
     def ranks(self) -> int:

@@ -14,89 +14,19 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.trainer.ppo.core_algos import get_policy_loss_fn
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
-from verl.workers.utils.losses import ppo_loss
+from verl.workers.utils.padding import response_from_nested
 
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
+from methods.backend.batch_rollout import SUPPORT_IDS
 from methods.backend.engine import init_process_group
 from methods.backend.experts import differences, recording, routers
-from methods.backend.mini_batches import TetherTrainingWorker, mini_batches
-from methods.backend.policy_loss import Carried, carrying, method_of
+from methods.backend.mini_batches import TetherTrainingWorker, mini_batches, with_settings
+from methods.backend.needs import ANCHOR, degenerate
+from methods.backend.policy_loss import method_of
+from methods.backend.support_loss import SupportLoss
 from methods.backend.token_metrics import TokenMetrics
-from methods.signals import Support
-from methods.support import FILLER_ID, distinct
-from methods.vocabulary import policy_statistics
+from methods.registry import Needs
 
 RING_FILE = "tether_rollout_ring_rank_{rank}.pt"
-
-
-class SupportLoss:
-    """The loss function installed in verl's engine, with the contract of its distillation losses.
-
-    The engine calls it twice per micro-batch: as a logits processor (`student_logits`), where log-probs of pi at the
-    rollout's ids are taken, then as the loss, where verl's own `ppo_loss` runs with them at hand.
-    """
-
-    def __init__(self, config: Any, vocab_size: int) -> None:
-        self.config = config
-        self.vocab_size = vocab_size
-        self.metrics = TokenMetrics()
-        self._pending: tuple[Any, Carried] | None = None
-
-    def __call__(
-        self,
-        model_output: Any = None,
-        data: TensorDict | None = None,
-        dp_group: Any = None,
-        student_logits: Tensor | None = None,
-        **_: Any,
-    ) -> Any:
-        if student_logits is not None:
-            self._pending = (data, self._carry(student_logits.squeeze(0), data))
-            return {}
-        carried = Carried(vocab_size=self.vocab_size, metrics=self.metrics)
-        if self._pending is not None:
-            seen, carried = self._pending
-            self._pending = None
-            if seen is not data:
-                raise RuntimeError("the engine asked for the loss of another micro-batch than it showed logits of")
-        with carrying(carried):
-            return ppo_loss(self.config, model_output, data, dp_group)
-
-    def _carry(self, logits: Tensor, data: Any) -> Carried:
-        """logits: [total tokens, V], packed; the row before a response token predicts it."""
-        ids, logp_mu = data[SUPPORT_IDS], data[SUPPORT_LOGP]
-        responses, ends = ids.offsets().diff(), data["input_ids"].offsets()[1:]
-        # Row of the j-th response token of a sequence that ends at `end`: end - 1 - (responses - j).
-        starts = (ends - 1 - responses).repeat_interleave(responses)
-        places = torch.arange(len(starts), device=starts.device) - ids.offsets()[:-1].repeat_interleave(responses)
-        statistics = policy_statistics(logits.detach()[starts + places], ids.values())
-        padded = _Padder(responses)
-        # An engine that truncates its sampling marks candidates without mass by -inf; they are no part of the set.
-        support_ids = padded(torch.where(logp_mu.values() == -torch.inf, FILLER_ID, ids.values()))
-        return Carried(
-            support=Support(
-                ids=support_ids,
-                logp_mu=padded(logp_mu.values()),
-                logp_pi=padded(statistics.logp),
-                valid=distinct(support_ids) & padded(torch.ones_like(ids.values(), dtype=torch.bool)),
-            ),
-            sum_pi_squared=padded(statistics.sum_pi_squared),
-            entropy=padded(statistics.entropy),
-            vocab_size=self.vocab_size,
-            metrics=self.metrics,
-        )
-
-
-class _Padder:
-    """Packed response tokens [n, ...] to right-padded [B, T, ...] (zeros in the padding)."""
-
-    def __init__(self, lengths: Tensor) -> None:
-        self.mask = torch.arange(int(lengths.max()), device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
-
-    def __call__(self, values: Tensor) -> Tensor:
-        out = values.new_zeros(*self.mask.shape, *values.shape[1:])
-        out[self.mask] = values
-        return out
 
 
 class TetherWorker(ActorRolloutRefWorker):
@@ -122,12 +52,17 @@ class TetherWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
         """All mini-batches of one training step; the returned metrics are sums over all tokens of the step."""
-        if SUPPORT_IDS in data:
+        needs = self.support_loss.needs
+        if SUPPORT_IDS in data or Needs.SUM_PI_SQUARED in needs:
             # Makes the engine call the loss as a logits processor (fsdp/transformer_impl.py:1412 and :1511).
             tu.assign_non_tensor(data, distillation_use_topk=True)
         radius = self.support_loss.metrics.radius
         self.support_loss.metrics = TokenMetrics(radius=radius)
         rows, mini_batch, epochs = data.shape[0], tu.get(data, "mini_batch_size"), tu.get(data, "epochs")
+        if Needs.RECOMPUTED_ANCHOR in needs:
+            if rows * torch.distributed.get_world_size() == mini_batch and epochs == 1:
+                raise ValueError(degenerate(self.support_loss.config.policy_loss.loss_mode))
+            data[ANCHOR] = self._log_probs(data)
         routing = self._routing(data, mini_batch // torch.distributed.get_world_size())
         steps_before, overflowed_before = self.actor.engine.optimizer_steps, self.actor.engine.overflowed_steps
         output = self.actor.train_mini_batch(data=data)
@@ -148,6 +83,13 @@ class TetherWorker(ActorRolloutRefWorker):
             # One number per step: verl's reduction of a single value is the value, whatever the name contains.
             metrics[name] = [value]
         return output.cpu()
+
+    def _log_probs(self, data: TensorDict) -> Tensor:
+        """Log-probs of the sampled tokens under the present weights, jagged; by verl's pass for recomputed ones."""
+        part = data.select("prompts", "responses", "response_mask", "loss_mask", "input_ids", "position_ids")
+        settings = {"calculate_entropy": False, "compute_loss": False, "temperature": tu.get(data, "temperature")}
+        out = self.compute_log_prob(with_settings(part, **settings))
+        return response_from_nested(out["log_probs"], data["response_mask"])
 
     @torch.no_grad()
     def _routing(self, data: TensorDict, rows: int) -> dict[str, float]:

@@ -26,8 +26,9 @@ from methods.backend import plugin  # noqa: F401
 from methods.backend.policy_loss import Carried, TetherPolicyLossConfig, carrying, loss_name
 from methods.config import MethodConfigError
 from methods.registry import Needs, UnknownMethodError
-from methods.signals import Support
+from methods.signals import Scope, Signals, Support, sanitise
 from methods.support import united
+from tests.backend.verl_config import actor_config
 
 
 def requirement(name: str) -> Needs:
@@ -36,20 +37,8 @@ def requirement(name: str) -> Needs:
     return method.requires(method.configure())
 
 
-SAMPLED_ONLY = [name for name in registry.names() if Needs.TOP_K not in requirement(name)]
-TOP_K = [name for name in registry.names() if Needs.TOP_K in requirement(name)]
-
-
-def actor_config(policy_loss: Any, mode: str = "token-mean") -> FSDPActorConfig:
-    return FSDPActorConfig(
-        strategy="fsdp2",
-        rollout_n=1,
-        ppo_mini_batch_size=2,
-        ppo_micro_batch_size_per_gpu=2,
-        loss_agg_mode=mode,
-        entropy_coeff=0.0,
-        policy_loss=policy_loss,
-    )
+# In these tests a call holds the whole mini-batch.
+SAMPLED_ONLY = [name for name in registry.names() if not requirement(name) & ~Needs.MINI_BATCH]
 
 
 def micro_batch(dp_size: int = 1) -> tuple[TensorDict, torch.Tensor]:
@@ -95,13 +84,13 @@ TOKENS = [(0.45, 0.2, 0.5), (0.5, 0.5, 0.5), (0.1, 0.3, 0.5), (0.1, 0.4, -0.5), 
 @pytest.mark.parametrize("name", SAMPLED_ONLY)
 def test_a_loss_works_by_its_name_in_a_users_own_run(name: str) -> None:
     """verl's stock PolicyLossConfig and its own ppo_loss: the paper's defaults apply, the gradient is -g / tokens."""
-    from methods.signals import Signals
-
-    pi, mu, advantages = (torch.tensor([column]) for column in zip(*TOKENS, strict=True))
+    mask = torch.tensor([[1, 1, 1], [1, 1, 0]], dtype=torch.bool)
+    pi, mu, advantages = (torch.ones(2, 3).masked_scatter(mask, torch.tensor(c)) for c in zip(*TOKENS, strict=True))
     method = registry.get(name)
-    signals = Signals(pi.log(), mu.log(), advantages, torch.ones(1, 5, dtype=torch.bool))
+    signals = sanitise(Signals(pi.log(), mu.log(), advantages, mask, scope=Scope.MINI_BATCH))
     g = method.coefficient(signals, method.configure())
-    assert gradient(actor_config(PolicyLossConfig(loss_mode=loss_name(name)))) == pytest.approx((-g[0] / 5).tolist())
+    expected = pytest.approx((-g[mask] / 5).tolist())
+    assert gradient(actor_config(PolicyLossConfig(loss_mode=loss_name(name)))) == expected
 
 
 def test_options_reach_the_loss() -> None:
@@ -138,12 +127,6 @@ def test_bad_options_are_refused_when_the_config_is_built(
         TetherPolicyLossConfig(loss_mode=loss_mode, options=options)
 
 
-@pytest.mark.parametrize("name", TOP_K)
-def test_a_top_k_method_without_support_names_the_setting(name: str) -> None:
-    with pytest.raises(ValueError, match="custom.top_k"):
-        gradient(actor_config(PolicyLossConfig(loss_mode=loss_name(name))))
-
-
 def test_a_recomputed_anchor_with_weights_is_refused() -> None:
     """verl's decoupled mode passes rollout_is_weights: its old log-probs are then not the rollout's."""
     loss = get_policy_loss_fn("pg_is")
@@ -162,22 +145,43 @@ def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
 
     def run(garbage: bool) -> tuple[float, list[float]]:
         mask = torch.tensor([[1, 1, 0], [1, 0, 0]], dtype=torch.bool)
-        logp = torch.tensor([[-1.0, -2.0, -1.0], [-0.5, -1.0, -1.0]])
-        old = torch.tensor([[-1.5, -1.0, -1.0], [-2.0, -1.0, -1.0]])
-        advantages = torch.tensor([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]])
-        ids, valid = united(torch.tensor([[[0, 1]] * 3] * 2), torch.tensor([[0, 1, 0], [2, 0, 0]]))
-        at = torch.stack([old, old - 1, old], -1)
+        sampled = torch.tensor([[0, 1, 0], [2, 0, 0]])
+        mu = torch.log_softmax(torch.tensor([3.0, 2.0, 1.0, 0.0]).expand(2, 3, 4), -1)
+        pi = torch.log_softmax(torch.tensor([1.0, 2.0, 2.0, 1.0]).expand(2, 3, 4), -1)
+        ids, valid = united(torch.tensor([[[0, 1]] * 3] * 2), sampled)
+        old, logp = (each.gather(-1, sampled.unsqueeze(-1)).squeeze(-1) for each in (mu, pi))
+        values = {
+            "logp": logp,
+            "old": old,
+            "advantages": torch.tensor([[1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]]),
+            "logp_old": (old + logp) / 2,
+            "entropy": torch.ones(2, 3),
+            "sum_pi_squared": torch.full((2, 3), 0.3),
+            "uniforms": torch.full((2, 3), 0.5),
+            "support_mu": mu.gather(-1, ids),
+            "support_pi": pi.gather(-1, ids),
+            "mu": mu,
+            "pi": pi,
+        }
         if garbage:
-            bad = torch.tensor([float("nan"), float("inf"), 5.0])
-            for tensor in (logp, old, advantages):
-                tensor[0, 2], tensor[1, 1], tensor[1, 2] = bad
-            at = torch.where(mask.unsqueeze(-1), at, torch.full_like(at, float("nan")))
-            ids = torch.where(mask.unsqueeze(-1), ids, torch.full_like(ids, 10**9))
-        logp.requires_grad_()
-        carried = Carried(Support(ids, at, at - 0.1, valid), vocab_size=8)
+            bad = torch.tensor([math.nan, math.inf, 5.0])
+            for value in values.values():
+                value[~mask] = bad.view(3, *[1] * (value.ndim - 2)).expand(3, *value.shape[2:])
+            sampled, ids = (torch.where(m, x, 10**9) for x, m in ((sampled, mask), (ids, mask.unsqueeze(-1))))
+        logp = values["logp"].requires_grad_()
+        carried = Carried(
+            logp_old=values["logp_old"],
+            support=Support(ids, values["support_mu"], values["support_pi"], valid),
+            sum_pi_squared=values["sum_pi_squared"],
+            entropy=values["entropy"],
+            vocab_size=4,
+            full=(values["mu"], values["pi"]),
+            sampled=sampled,
+            uniforms=values["uniforms"],
+        )
+        config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
         with carrying(carried):
-            config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
-            loss, _ = get_policy_loss_fn(loss_name(name))(old, logp, advantages, mask, mode, config)
+            loss, _ = get_policy_loss_fn(loss_name(name))(values["old"], logp, values["advantages"], mask, mode, config)
         loss.backward()
         assert logp.grad is not None
         return loss.item(), logp.grad.flatten().tolist()

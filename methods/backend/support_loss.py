@@ -1,0 +1,124 @@
+"""The loss function that our worker installs in verl's engine: it hands each loss what its method looks at.
+
+Shapes: B sequences of a micro-batch, T response tokens (padded), n of them in all (packed), S support slots, V logits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from torch import Tensor
+from verl.workers.utils.losses import ppo_loss
+
+from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
+from methods.backend.needs import ANCHOR, UNIFORMS
+from methods.backend.policy_loss import Carried, carrying, requirements
+from methods.backend.token_metrics import TokenMetrics
+from methods.registry import Needs
+from methods.signals import Support
+from methods.support import FILLER_ID, distinct
+from methods.vocabulary import policy_statistics
+
+
+class SupportLoss:
+    """The loss, with the contract of verl's distillation losses.
+
+    The engine calls it twice per micro-batch: as a logits processor (`student_logits`), where pi is read off at the
+    rollout's ids, then as the loss, where verl's own `ppo_loss` runs with that at hand. Without support columns and
+    without a method that needs the logits it is called once, as the loss.
+    """
+
+    def __init__(self, config: Any, vocab_size: int) -> None:
+        self.config = config
+        self.vocab_size = vocab_size
+        self.needs = requirements(config.policy_loss)
+        self.metrics = TokenMetrics()
+        self._pending: tuple[Any, Carried] | None = None
+
+    def __call__(
+        self,
+        model_output: Any = None,
+        data: TensorDict | None = None,
+        dp_group: Any = None,
+        student_logits: Tensor | None = None,
+        **_: Any,
+    ) -> Any:
+        if student_logits is not None:
+            self._pending = (data, self._from_logits(student_logits.squeeze(0), data))
+            return {}
+        carried = Carried()
+        if self._pending is not None:
+            seen, carried = self._pending
+            self._pending = None
+            if seen is not data:
+                raise RuntimeError("the engine asked for the loss of another micro-batch than it showed logits of")
+        with carrying(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **_columns(data))):
+            return ppo_loss(self.config, model_output, data, dp_group)
+
+    def _from_logits(self, logits: Tensor, data: Any) -> Carried:
+        """logits: [total tokens, V], packed; the row before a response token predicts it."""
+        lengths, ends = data["responses"].offsets().diff(), data["input_ids"].offsets()[1:]
+        # Row of the j-th response token of a sequence that ends at `end`: end - 1 - (length - j).
+        starts = (ends - 1 - lengths).repeat_interleave(lengths)
+        places = torch.arange(len(starts), device=starts.device)
+        places = places - data["responses"].offsets()[:-1].repeat_interleave(lengths)
+        rows, padded = logits.detach()[starts + places], _Padder(lengths)
+        if SUPPORT_IDS not in data:
+            none = torch.empty(len(rows), 0, dtype=torch.int64, device=rows.device)
+            statistics = policy_statistics(rows, none)
+            return Carried(
+                sum_pi_squared=padded(statistics.sum_pi_squared),
+                entropy=padded(statistics.entropy),
+            )
+        ids, logp_mu = data[SUPPORT_IDS].values(), data[SUPPORT_LOGP].values()
+        statistics = policy_statistics(rows, ids)
+        # An engine that truncates its sampling marks candidates without mass by -inf; they are no part of the set.
+        support_ids = padded(torch.where(logp_mu == -torch.inf, FILLER_ID, ids))
+        return Carried(
+            support=Support(
+                ids=support_ids,
+                logp_mu=padded(logp_mu),
+                logp_pi=padded(statistics.logp),
+                valid=distinct(support_ids) & padded(torch.ones_like(ids, dtype=torch.bool)),
+            ),
+            sum_pi_squared=padded(statistics.sum_pi_squared),
+            entropy=padded(statistics.entropy),
+            full=_full(rows, ids, logp_mu, padded) if Needs.FULL in self.needs else None,
+        )
+
+
+def _columns(data: Any) -> dict[str, Tensor | None]:
+    """What stands in the batch itself: sampled ids, the recomputed anchor, random numbers; [B, T]."""
+    padded = _Padder(data["responses"].offsets().diff())
+    names = {"sampled": "responses", "logp_old": ANCHOR, "uniforms": UNIFORMS}
+    return {field: padded(data[name].values()) if name in data else None for field, name in names.items()}
+
+
+def _full(logits: Tensor, ids: Tensor, logp_mu: Tensor, padded: _Padder) -> tuple[Tensor, Tensor]:
+    """(log mu, log pi), [B, T, V] each: the rollout's top V are all there is. logits: [n, V]; ids, logp_mu: [n, V + 1].
+
+    V counts the head's rows, padding included: what both policies normalise over.
+    """
+    size = logits.shape[-1]
+    if ids.shape[-1] - 1 != size:
+        raise ValueError(
+            f"actor_rollout_ref.rollout.custom.top_k = {ids.shape[-1] - 1}: this method needs both policies over the "
+            f"whole vocabulary, allowed is its size {size}"
+        )
+    mu = torch.full_like(logits, -torch.inf, dtype=torch.float32).scatter(-1, ids, logp_mu.float())
+    return padded(mu), padded(torch.log_softmax(logits.float(), dim=-1))
+
+
+class _Padder:
+    """Packed response tokens [n, ...] to right-padded [B, T, ...] (zeros in the padding)."""
+
+    def __init__(self, lengths: Tensor) -> None:
+        self.mask = torch.arange(int(lengths.max()), device=lengths.device).unsqueeze(0) < lengths.unsqueeze(1)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        out = values.new_zeros(*self.mask.shape, *values.shape[1:])
+        out[self.mask] = values
+        return out

@@ -6,7 +6,7 @@ their ratios are, and phi lies above its tangents. TV has a kink in the place of
 
 from __future__ import annotations
 
-from sympy import Dummy, Expr, Integer, Symbol, cancel, factor, together
+from sympy import Expr, Integer, Symbol, cancel, factor, together
 
 from derivations import measures
 from derivations.proof import Proof, ProofError
@@ -34,8 +34,3 @@ def increasing(proof: Proof, name: str, slope: Expr) -> None:
     """Record that phi' increases."""
     bend = proof.differentiate(f"{name}: differentiate once more", slope, w)
     proof.greater(f"{name}: it increases with the ratio", factor(together(bend)), Integer(0))
-
-
-def fresh(name: str) -> Symbol:
-    """A positive symbol that no table or claim uses."""
-    return Dummy(name, positive=True)

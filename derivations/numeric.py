@@ -17,6 +17,7 @@ from sympy import Dummy, Expr, Indexed, IndexedBase, Integer, KroneckerDelta, Ra
 from sympy.printing.pycode import SymPyPrinter
 
 Vector = list[mpf]
+Divergence = Callable[[Sequence[mpf], Sequence[mpf]], mpf]
 State = TypeVar("State")
 _NUMBERS: dict[str, Callable[[int], Any]] = {"mpmath": mpf, "math": float, "sympy": Integer}
 
@@ -100,7 +101,7 @@ def _js(mu: Sequence[mpf], pi: Sequence[mpf]) -> mpf:
 
 
 #: measure -> its value, (mu, pi) lists to a number; written a second time, not taken from `measures`.
-DIVERGENCES: dict[str, Callable[[Sequence[mpf], Sequence[mpf]], mpf]] = {
+DIVERGENCES: dict[str, Divergence] = {
     "forward_kl": forward_kl,
     "reverse_kl": lambda mu, pi: forward_kl(pi, mu),
     "tv": lambda mu, pi: fsum(abs(p - q) for p, q in zip(mu, pi, strict=True)) / 2,
@@ -116,6 +117,12 @@ DIVERGENCES: dict[str, Callable[[Sequence[mpf], Sequence[mpf]], mpf]] = {
 def merge_tail(policy: Sequence[mpf], m: int) -> Vector:
     """The policy on m + 1 classes: tokens 0..m-1 and the rest as one."""
     return [*policy[:m], fsum(policy[m:])]
+
+
+def of_merged(divergence: Divergence, mu: Sequence[mpf], m: int) -> Callable[[Sequence[mpf]], mpf]:
+    """The divergence as a function of the policy alone, with its tail as one class; mu may be merged already."""
+    merged = merge_tail(mu, m)
+    return lambda policy: divergence(merged, merge_tail(policy, m))
 
 
 def retained(pair: Pair, m: int) -> dict[str, Any]:

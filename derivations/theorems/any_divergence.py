@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mpmath import mpf
 from sympy import Integer
 
@@ -34,9 +36,11 @@ def prove(claims: Claims) -> list[Step]:
 def slopes(check: Comparison, name: str, pair: Pair) -> list[mpf]:
     """g_i of a measure by finite differences of one token's share, for every token."""
     share = DIVERGENCES[name]
-    return [
-        check.slope(lambda h, p=p, q=q: share([p], [q * (1 + h)])) / q for p, q in zip(pair.mu, pair.pi, strict=True)
-    ]
+
+    def slope(p: mpf, q: mpf) -> mpf:
+        return check.slope(lambda h: share([p], [q * (1 + h)])) / q
+
+    return [slope(p, q) for p, q in zip(pair.mu, pair.pi, strict=True)]
 
 
 def certify(claims: Claims, dps: int, seed: int) -> Certificate:
@@ -45,7 +49,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         for name, divergence in DIVERGENCES.items():
             known = {"pi": pair.pi, "g": slopes(check, name, pair), "k": pair.k, "n": len(pair.mu)}
             for part, direction in directions.items():
-                measured = check.along(pair, direction, lambda policy, d=divergence: d(pair.mu, policy))
+                measured = check.along(pair, direction, partial(divergence, pair.mu))
                 check.equal(evaluate(claims[part], known), measured, f"{name}: {part} term")
 
     return certificate(dps, random_pairs(seed, 4, (3, 2, 6), widths=GENTLE), compare)

@@ -17,6 +17,7 @@ from derivations.numeric import (
     certificate,
     evaluate,
     merge_tail,
+    of_merged,
     random_pairs,
     retained,
 )
@@ -55,7 +56,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         classes = Pair(merged, [mp_log(p) for p in merge_tail(pair.pi, m)], pair.k)
         for name, divergence in DIVERGENCES.items():
             *retained_slopes, tail_slope = slopes(check, name, classes)
-            exact = check.along(pair, pair.step, lambda policy, d=divergence: d(merged, merge_tail(policy, m)))
+            exact = check.along(pair, pair.step, of_merged(divergence, pair.mu, m))
             values = {**known, "g": retained_slopes, "g_T": tail_slope}
             check.equal(evaluate(claims["direction"], values), exact, f"{name}: slope of the reduced divergence")
 

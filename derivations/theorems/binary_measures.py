@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from sympy import Expr, Integer, Symbol, log, sign, sqrt
 
 from derivations import measures, setting
@@ -57,6 +59,11 @@ def _outward(proof: Proof, name: str) -> None:
         )
 
 
+@lru_cache(maxsize=32)
+def _after_step(term: measures.Term) -> Expr:
+    return measures.binary(term, mu[k], setting.along(setting.step)(k))
+
+
 def prove(claims: Claims) -> list[Step]:
     proof = Proof(setting.FACTS)
     policy = setting.along(setting.step)
@@ -70,7 +77,7 @@ def prove(claims: Claims) -> list[Step]:
         Integer(0),
     )
     for name in measures.NAMES:
-        divergence = measures.binary(measures.term(name), mu[k], policy(k))
+        divergence = _after_step(measures.term(name))
         slope = proof.differentiate(f"{name}: differentiate the two-class divergence along the step", divergence, c,
                                     Integer(0))  # fmt: skip
         proof.equal(f"{name}: slope in $\\pi_k$ times the motion of $\\pi_k$", slope, claims[name] * motion)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 from mpmath import fabs, fsum, mpf
 from sympy import Abs, Expr, IndexedBase, Integer
@@ -68,9 +69,11 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
                 for policy in (pair.pi, moved(pair.logits, direction, mpf("0.3"))):
                     value = evaluate(claims[name], {**known, "pi": policy})
                     check.equal(value, measured(policy), f"{name}: mean regulariser")
-                slope = check.slope(
-                    lambda h, n=name, v=known: evaluate(claims[n], {**v, "pi": moved(pair.logits, direction, h)})
-                )
+
+                def claimed(h: mpf, right: Expr = claims[name], values: dict[str, Any] = known) -> mpf:
+                    return evaluate(right, {**values, "pi": moved(pair.logits, direction, h)})
+
+                slope = check.slope(claimed)
                 check.equal(slope, check.along(pair, direction, measured), f"{name}: slope")
 
     return certificate(dps, random_pairs(seed, 8, (3, 2, 5), widths=GENTLE), compare)

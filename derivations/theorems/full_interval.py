@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mpmath import fsum, log, mpf
 from sympy import Expr, Integer, Max, Min, Symbol, sqrt
@@ -90,7 +91,7 @@ def _with_tail(pair: Pair, m: int, mu_tail: list[mpf], pi_tail: list[mpf]) -> Pa
     return Pair([*pair.mu[:m], *mu_tail], [log(p) for p in [*pair.pi[:m], *pi_tail]], pair.k)
 
 
-def _sharpest(mass: mpf, size: int, many: int) -> list[tuple[dict[str, object], mpf]]:
+def _sharpest(mass: mpf, size: int, many: int) -> list[tuple[dict[str, Any], mpf]]:
     """Tails that reach the sharp limit, one for each place of q / 4: (masses and numbers, overlap minus collision)."""
     m, each = 1, mass / size
     flat_pi, half = 2 * each / 3, each / 2
@@ -115,7 +116,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         m = (len(pair.mu) + 1) // 2
         pair = _ordered(pair)
         size = len(pair.mu) - m
-        known: dict[str, object] = {**retained(pair, m), "n": len(pair.mu), "mu_K": pair.mu[m - 1]}
+        known: dict[str, Any] = {**retained(pair, m), "n": len(pair.mu), "mu_K": pair.mu[m - 1]}
         low, high, overlap, scarce, sharp = (
             evaluate(claims[label], known) for label in ("low", "high", "overlap", "scarce", "sharp")
         )

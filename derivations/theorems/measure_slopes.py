@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 
 from sympy import Expr, Integer, log, sign, sqrt
 
@@ -51,11 +51,16 @@ GLOBAL: dict[str, Expr] = {
 }
 
 
+@lru_cache(maxsize=64)
+def _moved(term: measures.Term, direction: setting.Table) -> Expr:
+    return measures.over_vocabulary(term, setting.along(direction))
+
+
 def prove(claims: Claims) -> list[Step]:
     proof = Proof(setting.FACTS)
     for name in OTHERS:
         for part, direction_name, direction in setting.PARTS:
-            divergence = measures.over_vocabulary(measures.term(name), setting.along(direction))
+            divergence = _moved(measures.term(name), direction)
             slope = proof.differentiate(
                 f"{name}, {part}: differentiate along {direction_name}", divergence, c, Integer(0)
             )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mpmath import mpf, sign
 from sympy import Expr, Integer, LambertW, Symbol, cancel, exp, log, sqrt, together
 from sympy import sign as sympy_sign
@@ -91,7 +93,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         pi_k, mu_k = pair.pi[pair.k], pair.mu[pair.k]
         known = {"mu": pair.mu, "pi": pair.pi, "k": pair.k, "n": len(pair.mu)}
         for name, divergence in DIVERGENCES.items():
-            local = check.along(pair, pair.axis(pair.k), lambda policy, d=divergence: d(pair.mu, policy))
+            local = check.along(pair, pair.axis(pair.k), partial(divergence, pair.mu))
             threshold = evaluate(claims[name], known)
 
             def slope(ratio: mpf, d=divergence) -> mpf:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 
 from mpmath import fsum
 from mpmath import log as mp_log
@@ -18,6 +18,7 @@ from derivations.numeric import (
     certificate,
     evaluate,
     merge_tail,
+    of_merged,
     random_pairs,
     retained,
 )
@@ -42,6 +43,7 @@ TAIL: dict[str, Expr] = {
 }
 
 
+@lru_cache(maxsize=32)
 def full_slope(name: str) -> Expr:
     """Local and global term over the whole vocabulary, from the theorems that prove them."""
     if name == "forward_kl":
@@ -54,11 +56,16 @@ def reduced_slope(name: str, tail: Expr, collision: Expr = c2) -> Expr:
     return on_classes(full_slope(name)) + (pi_T**2 - collision) * tail
 
 
+@lru_cache(maxsize=32)
+def _after_step(term: measures.Term) -> Expr:
+    policy, tail = tails.exact_tail()
+    return measures.over_support(term, policy, mu_T, tail)
+
+
 def prove(claims: Claims) -> list[Step]:
     proof = Proof(tails.FACTS)
-    policy, tail = tails.exact_tail()
     for name in measures.NAMES:
-        divergence = measures.over_support(measures.term(name), policy, mu_T, tail)
+        divergence = _after_step(measures.term(name))
         slope = proof.differentiate(f"{name}: differentiate the reduced divergence along the true step", divergence, c,
                                     Integer(0))  # fmt: skip
         proof.equal(
@@ -79,7 +86,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         classes = Pair(merged, [mp_log(p) for p in one], pair.k)
         for name in measures.NAMES:
             divergence = partial(DIVERGENCES[name], merged)
-            exact = check.along(pair, pair.step, lambda policy, d=divergence: d(merge_tail(policy, m)))
+            exact = check.along(pair, pair.step, of_merged(DIVERGENCES[name], pair.mu, m))
             one_logit = check.along(classes, classes.step, divergence)
             correction = (known["pi_T"] ** 2 - known["c2"]) * evaluate(claims[name], known)
             check.equal(correction, exact - one_logit, f"{name}, correction of the slope")

@@ -28,10 +28,10 @@ def prove(claims: Claims) -> list[Step]:
                     in_case(drpo, case), in_case(claims["weight"], case))  # fmt: skip
     bend = proof.differentiate("differentiate once more", slope, r)
     for name, advantage in (("$A > 0$", size), ("$A < 0$", -size)):
-        case = {A: advantage}
-        proof.greater(f"{name}: the objective is strictly concave", Integer(0), bend.xreplace(case))
+        sided = {A: advantage}
+        proof.greater(f"{name}: the objective is strictly concave", Integer(0), bend.xreplace(sided))
         proof.equal(f"{name}: the slope vanishes at $r^*$",
-                    slope.xreplace(case).xreplace({r: claims["stationary"].xreplace(case)}), Integer(0))  # fmt: skip
+                    slope.xreplace(sided).xreplace({r: claims["stationary"].xreplace(sided)}), Integer(0))  # fmt: skip
     outward = slope.xreplace({A: size}) / size
     below, room = Symbol("x", positive=True), Symbol("y", positive=True)
     at = {r: (1 - below) / mu[k]}

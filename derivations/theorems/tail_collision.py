@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from mpmath import fsum, mpf
 from mpmath import log as mp_log
@@ -18,6 +19,7 @@ from derivations.numeric import (
     certificate,
     evaluate,
     merge_tail,
+    of_merged,
     random_pairs,
     retained,
 )
@@ -71,7 +73,7 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
     def compare(check: Comparison, pair: Pair) -> None:
         m = (len(pair.mu) + 1) // 2
         size = len(pair.mu) - m
-        known: dict[str, object] = {**retained(pair, m), "n": len(pair.mu), "c2": fsum(p * p for p in pair.pi[m:])}
+        known: dict[str, Any] = {**retained(pair, m), "n": len(pair.mu), "c2": fsum(p * p for p in pair.pi[m:])}
         least, largest, share = (evaluate(claims[label], known) for label in ("least", "largest", "share"))
         check.at_most(least, known["c2"], "least collision mass")
         check.at_most(known["c2"], largest, "largest collision mass")
@@ -84,9 +86,9 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         flat = flat_pair(classes, size)
         for name in measures.NAMES:
             divergence = partial(DIVERGENCES[name], merged)
-            exact = check.along(pair, pair.step, lambda policy, d=divergence: d(merge_tail(policy, m)))
+            exact = check.along(pair, pair.step, of_merged(DIVERGENCES[name], pair.mu, m))
             aggregated = check.along(classes, classes.step, divergence)
-            uniform = check.along(flat, flat.step, lambda policy, d=divergence: d(merge_tail(policy, m)))
+            uniform = check.along(flat, flat.step, of_merged(DIVERGENCES[name], pair.mu, m))
             check.equal((1 - share) * uniform + share * aggregated, exact, f"{name}: mixture of the two rules")
             check.at_most(min(uniform, aggregated), exact, f"{name}: bracket")
             check.at_most(exact, max(uniform, aggregated), f"{name}: bracket")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from mpmath import log, mpf
-from sympy import Expr, Integer
+from sympy import Expr, Integer, Symbol
 
 from derivations import measures, tails
 from derivations.numeric import (
@@ -45,6 +45,15 @@ def prove(claims: Claims) -> list[Step]:
         "both tails flat, every token its own class: differentiate the full KL", full, c, Integer(0)
     )
     proof.equal("the full KL has the same slope", value, claims["direction"])
+    count = Symbol("N", positive=True)  # n - m
+    for name in measures.F_DIVERGENCES:
+        term = measures.term(name)
+        proof.equal(
+            f"{name}: $N$ equal classes weigh as much as one, so with both tails flat, which the step keeps flat, the "
+            "full and the reduced divergence are the same",
+            count * term(mu_T / count, pi_T / count),
+            term(mu_T, pi_T),
+        )
     flat = total((pi_T / size) ** 2, i, TAIL)
     guess = proof.equal("collision mass of a flat tail", flat, COLLISION["uniform"])
     general = reduced_tail.THEOREM.claim("direction")
@@ -82,8 +91,8 @@ THEOREM = register(
         title="Uniform tail",
         statement=(
             r"If the tail mass of $\pi$ is spread evenly over the $n - m$ unseen tokens, the reduced forward KL "
-            r"has the slope below; if that of $\mu$ is too, so has the full one. It is theorem reduced_tail with "
-            r"$c_2 = \pi_T^2 / (n - m)$."
+            r"has the slope below; if that of $\mu$ is too, so has the full one, and the two are equal for every "
+            r"f-divergence. It is theorem reduced_tail with $c_2 = \pi_T^2 / (n - m)$."
         ),
         source="arXiv 2607.10848, Eq. 11",
         mark="S",

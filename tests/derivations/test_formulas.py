@@ -99,3 +99,106 @@ def test_mpmath_backend_keeps_its_digits():
 def test_bad_input_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("measure", formulas.MEASURES)
+def test_slope_of_every_measure_averages_to_zero_under_pi(measure):
+    mu, pi = [0.31, 0.27, 0.19, 0.14, 0.09], [0.22, 0.34, 0.17, 0.18, 0.0901]
+    pi = [p / sum(pi) for p in pi]
+    slopes = [formulas.direction_full(mu, pi, k, measure=measure) for k in range(5)]
+    assert max(map(abs, slopes)) > 1e-3
+    assert sum(p * s for p, s in zip(pi, slopes, strict=True)) == pytest.approx(0, abs=1e-15)
+
+
+@pytest.mark.parametrize("measure", formulas.MEASURES)
+def test_tail_of_one_token_is_no_reduction(measure):
+    """All rules that know c2, here pi_T^2, give the full slope; the divergence itself is the full one."""
+    mu, pi = [0.5, 0.3, 0.2], [0.4, 0.45, 0.15]
+    full = formulas.direction_full(mu, pi, 1, measure=measure)
+    for rule in ("aggregated", "uniform", "collision"):
+        got = formulas.direction_topk(mu[:2], pi[:2], 0.2, 0.15, 1, 1, rule, 0.15**2, measure=measure)
+        assert got == pytest.approx(full, abs=1e-15)
+    reduced = formulas.divergence_topk(measure, mu[:2], pi[:2], 0.2, 0.15)
+    assert reduced == pytest.approx(formulas.divergence(measure, mu, pi), abs=1e-15)
+
+
+@pytest.mark.parametrize("measure", formulas.MEASURES)
+def test_two_tokens_are_a_binary_measure(measure):
+    mu, pi = [0.3, 0.7], [0.4, 0.6]
+    assert formulas.divergence_binary(measure, 0.3, 0.4) == pytest.approx(formulas.divergence(measure, mu, pi))
+    slope = formulas.direction_binary(measure, 0.3, 0.4, 0.16 + 0.36)
+    assert slope == pytest.approx(formulas.direction_full(mu, pi, 0, measure=measure), abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("measure", "value", "direction"),
+    [
+        # mu = (1/2, 1/2), pi = (3/4, 1/4), k = 0; u = (1/4, -1/4), d pi_0 = 3/4 (1/4 - 1/8) = 3/32
+        ("tv", 1 / 4, 3 / 32),
+        ("chi2_pearson", 1 / 4, 2 * (1 / 4) / (1 / 4) * 3 / 32),
+        ("chi2_neyman", 1 / 12 + 1 / 4, (4 - 4 / 9) * 3 / 32),
+        ("l2", 1 / 16, 2 * (1 / 4) * 3 / 32),
+        ("forward_kl", 0.143841036, (1 / 4) / (3 / 16) * 3 / 32),
+        ("reverse_kl", 0.130812035, 1.0986122887 * 3 / 32),
+    ],
+)
+def test_measures_by_hand(measure, value, direction):
+    mu, pi = [0.5, 0.5], [0.75, 0.25]
+    assert formulas.divergence(measure, mu, pi) == pytest.approx(value, abs=1e-9)
+    assert formulas.direction_full(mu, pi, 0, measure=measure) == pytest.approx(direction, abs=1e-9)
+
+
+def test_interval_by_hand():
+    # seen: .45 - .4 + .45(-.05) + .35(-.15) = -.025; tail mu .4, pi .2 on 8 tokens, each mu at most .2
+    low, high = formulas.full_interval([0.4, 0.2], [0.45, 0.35], 0.4, 0.2, 0, 8, 0.2)
+    # least overlap 0, c2 up to .04; largest overlap .2 * .2 = .04, c2 from .005: .035; the sharp limit:
+    # q = .4 * .2 = .08, q / 4 = .02 lies in [.005, .04] and is itself the limit, below .035
+    assert (low, high) == (pytest.approx(-0.065), pytest.approx(-0.005))
+
+
+def test_finite_step_by_hand():
+    # two tokens, pi = (1/2, 1/2), u = (1/2, -1/2), c = 2: log cosh(1) - 2 (mu_0 - 1/2), mu_0 = 3/4
+    change = formulas.finite_step_change([0.75, 0.25], [0.5, 0.5], 0, 2.0)
+    assert change == pytest.approx(0.4337808304 - 0.5, abs=1e-9)
+    assert formulas.curvature([0.75, 0.25], [0.5, 0.5], 0) == pytest.approx(0.25)  # variance of u
+    merged = formulas.finite_step_change_topk([0.75], [0.5], 0.25, 0.5, 0, 2.0, 0.5)
+    assert merged == pytest.approx(change)
+
+
+@pytest.mark.parametrize(
+    ("call", "value"),
+    [
+        (lambda: formulas.spo_weight(0.2, 0.25, 1.0, 0.5), 0.5),  # r = 1.25: outward by half of eps
+        (lambda: formulas.spo_weight(0.2, 0.25, -1.0, 0.5), 1.5),
+        (lambda: formulas.spo_objective(0.2, 0.3, -2.0, 0.25), -3 - 2 * 0.25 / 0.5),
+        (lambda: formulas.mask_drpo_weight(0.2, 0.3, 1.0, 0.15), 1.0),  # inside
+        (lambda: formulas.mask_drpo_weight(0.2, 0.5, 1.0, 0.15), -1.0),  # outside, outward by 2 delta
+        (lambda: formulas.mask_drpo_weight(0.2, 0.5, -1.0, 0.15), 3.0),
+        (lambda: formulas.ppo_slope(1.3, 1.0, 0.2), 0.0),
+        (lambda: formulas.ppo_slope(1.3, -1.0, 0.2), -1.0),
+        (lambda: formulas.ppo_slope(0.7, -1.0, 0.2), 0.0),
+        (lambda: formulas.ppo_slope(1.1, 1.0, 0.2), 1.0),
+        (lambda: formulas.penalised_slope("k3", 2.0, 1.0, 0.5), 0.75),
+        (lambda: formulas.penalised_slope("forward_kl", 2.0, 1.0, 0.5), 1.25),
+        (lambda: formulas.penalised_slope("reverse_kl", 1.0, 1.0, 0.5), 0.5),
+        (lambda: formulas.penalised_slope("tv", 2.0, 1.0, 0.5), 0.75),
+    ],
+)
+def test_weights_by_hand(call, value):
+    assert call() == pytest.approx(value, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: formulas.divergence("kl", [1.0], [1.0]), "measure is 'kl', allowed are forward_kl"),
+        (lambda: formulas.penalised_slope("k1", 1.0, 1.0, 1.0), "penalty is 'k1', allowed are k3"),
+        (
+            lambda: formulas.direction_topk([0.5], [1.0], 0.5, 0.0, 0, 2, "uniform", measure="tv"),
+            "pi_T is 0.0: for tv both are 0 or both are positive",
+        ),
+    ],
+)
+def test_unknown_names_and_half_empty_tails_are_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

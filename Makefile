@@ -1,5 +1,6 @@
 # Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
 # Needs Python 3.11 or 3.12, a C compiler and make; pip's own configuration is honoured. `make help` lists all targets.
+# `make test` adds vLLM where torch is a CPU build; VLLM=0 leaves it and its tests out.
 # TIER=x means the configuration workflows/config/x.yaml and the folder results/x. PYTHON=... matters at set-up only.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
@@ -8,13 +9,14 @@ TIER ?= toy
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
-VLLM := workflows/envs/vllm
-VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM)/requirements.txt $(VLLM)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
+VLLM ?= 1
+VLLM_ENV := workflows/envs/vllm
+VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM_ENV)/requirements.txt $(VLLM_ENV)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
 SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce test setup vllm reference recover lint bench soak doctor clean distclean
+.PHONY: help tier reproduce test setup vllm vllm-for-tests reference recover lint bench soak doctor clean distclean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
@@ -27,7 +29,7 @@ tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
-test: $(STAMP)  ## all tests
+test: $(STAMP) $(if $(filter 0,$(VLLM)),,vllm-for-tests)  ## all tests (VLLM=0: without vLLM's)
 	$(RUN) -m pytest
 
 setup: $(STAMP)  ## only the environment
@@ -42,9 +44,14 @@ $(STAMP):
 
 vllm: $(VLLM_STAMP)  ## add vLLM for CPUs as a second rollout engine
 
+vllm-for-tests: $(STAMP)
+	@if $(BIN)/python -c 'import importlib.metadata as m; raise SystemExit("+cpu" not in m.version("torch"))'; then \
+		$(MAKE) --no-print-directory $(VLLM_STAMP); \
+	else echo "vLLM and its tests are left out: they need a CPU build of torch ($(VLLM_ENV)/requirements.txt)"; fi
+
 $(VLLM_STAMP): $(STAMP)
 	@echo "adding vLLM to $(VENV): about a minute, 1.2 GB"
-	$(BIN)/python -m pip install -qq --constraint constraints.txt --requirement $(VLLM)/requirements.txt
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --requirement $(VLLM_ENV)/requirements.txt
 	$(BIN)/python -m pip check
 	touch $@
 
@@ -77,4 +84,4 @@ clean:  ## remove results that can be made again
 	rm -rf $(filter-out results/reference,$(wildcard results/*)) .snakemake
 
 distclean: clean  ## and the environment
-	rm -rf $(VENV) *.egg-info $(VLLM)/stubs/*/*.egg-info $(VLLM)/stubs/*/build
+	rm -rf $(VENV) *.egg-info $(VLLM_ENV)/stubs/*/*.egg-info $(VLLM_ENV)/stubs/*/build

@@ -53,9 +53,11 @@ def united(ids: Tensor, sampled: Tensor, logp_mu: Tensor | None = None) -> tuple
 
 def distinct(ids: Tensor) -> Tensor:
     """[..., S] bool: True at the first occurrence of each real id (an id < 0 is a filler)."""
-    same = ids.unsqueeze(-1) == ids.unsqueeze(-2)
-    repeats_earlier = same.tril(diagonal=-1).any(-1)
-    return (ids >= 0) & ~repeats_earlier
+    # Sorted, not compared pairwise: a row may hold a whole vocabulary.
+    ordered, places = ids.sort(dim=-1, stable=True)
+    first = torch.ones_like(ordered, dtype=torch.bool)
+    first[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    return (ids >= 0) & torch.empty_like(first).scatter_(-1, places, first)
 
 
 def with_support_rule(signals: Signals, rule: SupportRule) -> Signals:

@@ -18,8 +18,8 @@ CASES: dict[int, tuple[str, list[str]]] = {
     1: (
         "a stale log-prob turns the step into inf",
         [
-            "methods/test_catalogue_properties.py::test_no_log_ratio_breaks_a_method",
-            "methods/test_catalogue_by_hand.py::test_a_stale_token_by_hand",
+            "methods/test_catalogue_limits.py::test_no_log_ratio_breaks_a_method",
+            "methods/test_field_cases.py::test_a_stale_token_by_hand",
             "methods/test_limits.py::test_no_log_prob_breaks_a_measure_or_direction",
         ],
     ),
@@ -60,12 +60,12 @@ CASES: dict[int, tuple[str, list[str]]] = {
         "one knob, two meanings",
         [
             "agreement/test_losses_against_verl.py::test_the_dppo_cap_is_a_key_of_its_own",
-            "methods/test_catalogue_by_hand.py::test_the_ratio_cap_is_its_own_option",
+            "methods/test_field_cases.py::test_the_ratio_cap_is_its_own_option",
         ],
     ),
     17: (
         "clipped value thrown away",
-        ["methods/test_catalogue_by_hand.py::test_clip_higher_is_not_plain_clip"],
+        ["methods/test_field_cases.py::test_clip_higher_is_not_plain_clip"],
     ),
     19: (
         "a trust region that can never act",
@@ -74,6 +74,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
             "backend/test_needs.py::test_every_method_names_the_settings_it_lacks",
             "backend/test_needs.py::test_the_worker_refuses_a_degenerate_region_that_an_override_made",
             "methods/test_catalogue_properties.py::test_on_policy_g_is_the_advantage",
+            "methods/test_field_cases.py::test_on_policy_every_method_is_plain_policy_gradient",
         ],
     ),
     21: (
@@ -86,7 +87,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     ),
     22: (
         "clip fraction counts the wrong tokens",
-        ["methods/test_catalogue_by_hand.py::test_what_counts_as_clipped_is_what_lost_its_gradient"],
+        ["methods/test_field_cases.py::test_what_counts_as_clipped_is_what_lost_its_gradient"],
     ),
     24: (
         "KL estimators as losses",
@@ -97,7 +98,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     ),
     25: (
         "sum or mean of log-ratios",
-        ["methods/test_catalogue_by_hand.py::test_gspo_needs_the_geometric_mean_and_tis_the_product"],
+        ["methods/test_field_cases.py::test_gspo_needs_the_geometric_mean_and_tis_the_product"],
     ),
     26: (
         "other rows leak into a row",

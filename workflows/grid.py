@@ -12,6 +12,7 @@ import yaml
 from jsonschema.exceptions import best_match
 from snakemake.utils import validate
 
+from methods.backend.needs import vocabulary_problem
 from methods.backend.recipe import Cell, CellError
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
@@ -169,7 +170,7 @@ class Grid:
                     f"{vocabulary} of world {self.config['panels'][panel]['world']}"
                 )
         try:
-            return Cell.build(
+            cell = Cell.build(
                 {
                     "label": label,
                     "method": method.get("method", label),
@@ -188,6 +189,10 @@ class Grid:
             )
         except CellError as error:
             raise GridError(f"{self.origin}: panels.{panel}, methods.{label}: {error}") from None
+        wrong = None if world is None else vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
+        if wrong is not None:
+            raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
+        return cell
 
     def cells(self) -> Iterator[Cell]:
         """Every cell, checked."""

@@ -88,14 +88,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def warm_start(folder: Path, kind: str) -> tuple[Path, Path]:
+def warm_start(folder: Path, kind: str, test_prompts: int = 512) -> tuple[Path, Path]:
     """The toy tier's world and model, made in a folder: (model directory, test data). About 25 seconds."""
     from transformers import AutoTokenizer
 
     from workflows.world import build, warm_start
     from workflows.world.sorting import SortingWorld
 
-    world = SortingWorld(numbers=6, limit=200, train_prompts=64, test_prompts=512, seed=0)
+    world = SortingWorld(numbers=6, limit=200, train_prompts=64, test_prompts=test_prompts, seed=0)
     build.write(world, folder / "world")
     size = warm_start.ModelSize(hidden=64, layers=2, heads=2, kind=kind)
     model, _ = warm_start.fit(world, size, warm_start.Training(), seed=0)

@@ -2,106 +2,86 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import psutil
 
-PANEL = {"lr": 1e-3, "prompts": 8, "group": 4, "mini_batches": 2, "lag": 2, "top_k": 5}
+from workflows.soak_training import LAUNCHER, SAVE_EVERY, Kill, Training, prepare
+
+VICTIMS = {
+    "inprocess": (LAUNCHER,),
+    "ray": (LAUNCHER, "raylet", "gcs_server", "ray::WorkerDict", "ray::TaskRunner", "ray::TransferQueueController"),
+    "server": (LAUNCHER, "ray::HFServer", "ray::AgentLoopWorker", "ray::WorkerDict"),
+}
 
 
-def soak(kills: int, seed: int) -> int:
-    """Print each kill; 0 when the killed run's metrics and weights equal the other's to the last byte."""
+def plan(kills: int, seed: int, runner: str) -> list[Kill]:
+    """A quarter of the kills falls into start-ups, a third into saves, the others among steps, the last at the end."""
     random = np.random.default_rng(seed)
+    longest = {"start-up": 10.0 if runner == "inprocess" else 30.0, "step": 0.5, "save": 0.02, "end": 0.03}
+    out = []
+    for i in range(kills):
+        moment = "end" if i == kills - 1 else str(random.choice(["start-up", "step", "save"], p=[0.25, 0.42, 0.33]))
+        # Before the launcher has started Ray there is nobody else to kill.
+        victim = LAUNCHER if moment == "start-up" else VICTIMS[runner][i % len(VICTIMS[runner])]
+        out.append(Kill(moment, victim, int(random.integers(1, 4)), float(random.uniform(0.0, longest[moment]))))
+    return out
+
+
+def soak(kills: int, seed: int, runner: str = "inprocess") -> int:
+    """Print each kill; 0 when all were survived, none cost more than `save_every` steps, and the end is the same."""
+    # Long enough that the kills, each worth a step or two of progress, end before the training does.
+    steps = 5 * kills
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        _prepare(root)
-        # Long enough that the kills, each worth a step or two of progress, end before the training does.
-        steps = 5 * kills
-        _run(root, "whole", steps)
-        done, finished = 0, False
-        while not finished:
-            moment = _moment(random) if done < kills else None
-            finished = _run(root, "killed", steps, moment)
-            if not finished:
-                done += 1
-                print(f"[soak] kill {done}/{kills} at step {_rows(root, 'killed')}", flush=True)
-        equal = _contents(root / "killed") == _contents(root / "whole")
-    print(f"[soak] {done} kills, {steps} steps: {'equal to the uninterrupted run' if equal else 'DIFFERENT'}")
-    return 0 if equal else 1
+        prepare(root)
+        whole, killed = (Training(root, name, steps, runner) for name in ("whole", "killed"))
+        try:
+            whole.run()
+            done, worst = _kill_again_and_again(killed, plan(kills, seed, runner))
+            equal = killed.contents() == whole.contents()
+            left = _left(killed) + _left(whole)
+        finally:
+            for process in killed.running() + whole.running():
+                process.kill()
+    print(
+        f"[soak] {runner}: {done} of {kills} kills, {steps} steps, at most {worst} lost (restart points every "
+        f"{SAVE_EVERY}), {len(left)} processes left: {'equal to the uninterrupted run' if equal else 'DIFFERENT'}"
+    )
+    return 0 if equal and done == kills and worst <= SAVE_EVERY and not left else 1
 
 
-def _prepare(root: Path) -> None:
-    from workflows.world import build, warm_start
-    from workflows.world.sorting import SortingWorld
-
-    world = SortingWorld(numbers=3, limit=40, train_prompts=256, test_prompts=16, seed=0)
-    build.write(world, root / "world")
-    warm_start.make_model(world, warm_start.ModelSize(32, 1, 1), seed=0).save_pretrained(root / "model")
-    warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
-
-
-def _cell(root: Path, name: str, steps: int) -> dict[str, Any]:
-    sizes = {"steps": steps, "save_every": 1, "validate_every": 5, "prompt_length": 5, "response_length": 4}
-    return {
-        "label": "soak",
-        "method": "dppo_topk_kl",
-        "seed": 0,
-        "panel": {**PANEL, **sizes},
-        "model": str(root / "model"),
-        "train_files": [str(root / "world" / "train.parquet")],
-        "val_files": [str(root / "world" / "test.parquet")],
-        "reward_function": {"path": str(Path(__file__).parent / "world" / "reward.py")},
-        "output": str(root / name),
-    }
+def _kill_again_and_again(training: Training, waiting: list[Kill]) -> tuple[int, int]:
+    """(kills that hit, most steps lost by one of them); returns when the training has ended."""
+    print("[soak]  kill  moment    victim                        at step  saving  goes on after  lost", flush=True)
+    done, worst, line, step = 0, 0, "", 0
+    while True:
+        kill = waiting.pop(0) if waiting else None
+        hit = training.run(kill)
+        after = training.resumed()
+        if line and after is None:
+            print(f"{line}   killed before", flush=True)
+        elif line and after is not None:
+            # Negative where a trainer on Ray went on for a moment after its launcher had been killed.
+            worst = max(worst, step - after)
+            print(f"{line}{after:>15}{step - after:>6}", flush=True)
+        if not hit or kill is None:
+            return done, worst
+        done, step = done + 1, max(0, training.rows() - 1)
+        line = f"[soak]{done:>6}  {kill.moment:<8}  {kill.victim:<28}{step:>9}{'yes' if training.saving() else 'no':>8}"
+        if training.output.exists():
+            print(f"{line}   published already", flush=True)
+            return done, worst
 
 
-def _moment(random: np.random.Generator) -> tuple[int, float]:
-    """(new rows to wait for, seconds after that): one kill in four falls into the start-up, the others among steps."""
-    if random.random() < 0.25:
-        return 0, float(random.uniform(0.0, 10.0))
-    return int(random.integers(1, 4)), float(random.uniform(0.0, 0.5))
-
-
-def _run(root: Path, name: str, steps: int, moment: tuple[int, float] | None = None) -> bool:
-    """Whether the training ended by itself; at `moment` its process group is killed."""
-    command = [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(_cell(root, name, steps))]
-    with (root / f"{name}.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        if moment is not None:
-            rows, delay = moment
-            target = _rows(root, name) + rows
-            while process.poll() is None and rows and _rows(root, name) < target:
-                time.sleep(0.002)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(delay)
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-                return False
-        process.wait()
-    if process.returncode:
-        raise RuntimeError(f"the training failed:\n{(root / f'{name}.log').read_text()[-2000:]}")
-    return True
-
-
-def _rows(root: Path, name: str) -> int:
-    """Rows of the running training's log; a resumed run drops those past its restart point."""
-    log = root / f"{name}.work" / "metrics.jsonl"
-    return len(log.read_text().splitlines()) if log.exists() else 0
-
-
-def _contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name != "timing.jsonl"
-    }
+def _left(training: Training, patience: float = 60.0) -> list[psutil.Process]:
+    deadline = time.monotonic() + patience
+    while (left := training.running()) and time.monotonic() < deadline:
+        time.sleep(0.2)
+    return left

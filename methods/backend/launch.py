@@ -21,8 +21,9 @@ from typing import Any, TextIO
 from methods import registry
 from methods.backend import restart, run_folder, trackers, versions
 from methods.backend.preflight import check
+from methods.backend.ray_watch import RayLostError
 from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Cell, CellError, verl_overrides
-from methods.backend.rollout_settings import ENGINES
+from methods.backend.rollout_settings import ENGINES, SERVERS
 
 
 def compose(cell: Cell) -> Any:
@@ -63,9 +64,7 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
     from methods.backend import engine, platform, policy_loss
 
-    sampler = ENGINES[cell.panel.rollout_engine][1]
-    if cell.panel.server:
-        sampler = "methods.backend.rollout_server.ServerRollout"
+    sampler = (SERVERS if cell.panel.server else ENGINES)[cell.panel.rollout_engine][1]
     expected = {
         "platform": f"{platform.CPUPlatform.__module__}.{platform.CPUPlatform.__qualname__}",
         "method": cell.method,
@@ -87,11 +86,22 @@ def train(cell: Cell) -> None:
     """Train a cell to its last step and publish `output`. An interrupted run resumes from its last restart point."""
     check(cell)
     with run_folder.alone(cell):
+        if cell.panel.runner == "ray":
+            _remove_orphans()
         run_folder.prepare_work(cell)
-        restart.prepare(cell.work_dir / "verl")
-        with trackers.writing_to(cell.work_dir / "trackers"):
-            report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
-        run_folder.publish(cell, report)
+        resumed = restart.prepare(cell.work_dir / "verl")
+        if resumed:
+            print(f"[train] goes on after step {resumed}", flush=True)
+        with run_folder.full_disk_told(cell):
+            with trackers.writing_to(cell.work_dir / "trackers"):
+                report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+            run_folder.publish(cell, report)
+
+
+def _remove_orphans() -> None:
+    from methods.backend import ray_launch
+
+    ray_launch.remove_orphans()
 
 
 def _train_on_ray(cell: Cell) -> dict[str, Any]:
@@ -178,6 +188,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (CellError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except (RayLostError, run_folder.DiskFullError) as error:
+        # verl's progress bar has left its line open.
+        print(f"\nerror: {error}", file=sys.stderr)
+        return 1
     return 0
 
 

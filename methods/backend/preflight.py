@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-from methods import registry
 from methods.backend import rollout_settings
 from methods.backend.data_check import check_data
 from methods.backend.needs import vocabulary_problem
@@ -18,8 +17,6 @@ def check(cell: Cell) -> None:
 
     Raises CellError naming field, value and what is allowed.
     """
-    method = registry.get(cell.method)
-    needs = method.requires(method.configure(cell.options))
     model_config = _model_config(cell)
     vocabulary = int(model_config["vocab_size"])
     wrong = rollout_settings.vllm_problem(model_config) if cell.panel.rollout_engine == "vllm" else None
@@ -27,7 +24,7 @@ def check(cell: Cell) -> None:
         raise CellError(f"panel.{wrong}")
     if cell.panel.top_k > vocabulary:
         raise CellError(f"panel.top_k = {cell.panel.top_k}: allowed is 0 to the model's vocabulary size {vocabulary}")
-    wrong = vocabulary_problem(cell.method, needs, cell.panel.top_k, vocabulary)
+    wrong = vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
     if wrong is not None:
         raise CellError(f"panel.{wrong}")
     check_data(cell, vocabulary)

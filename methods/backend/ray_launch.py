@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,13 +16,16 @@ from typing import Any, TextIO
 import psutil
 
 from methods.backend import launch
+from methods.backend.ray_watch import end, watching
 from methods.backend.recipe import Cell, CellError
 
 PLUGINS = ("methods.backend.plugin", "methods.backend.ray_trainer")
 FOLDER = "tether-ray-"
 # Sockets lie below Ray's folder; a Unix socket's path has at most 107 characters, about 65 of them Ray's, 30 ours.
 LONGEST_ROOT = 10
-PATIENCE_SECONDS = 10.0
+# In the environment of all processes of a run's Ray: which folder they belong to.
+MARK = "TETHER_RAY_FOLDER"
+ADVICE = "run the same command again: it goes on from its last restart point; ray_logs in the work folder says more"
 
 
 def train(cell: Cell) -> dict[str, Any]:
@@ -45,15 +47,18 @@ def train(cell: Cell) -> dict[str, Any]:
         with open_dict(config):
             if config.ray_kwargs.ray_init.address == "local":
                 config.ray_kwargs.ray_init._temp_dir = str(folder)
-        before = processes()
+        watch = None
         try:
             # verl and Ray print to stdout, which is kept for the progress line.
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(sys.stderr), watching(ADVICE) as watch:
                 run_ppo(config, task_runner_class=TaskRunnerV1)
         finally:
-            started = processes() - before
-            ray.shutdown(wait_for_processes=True)
-            end(started)
+            if watch is not None:
+                if watch.broken:
+                    # Ray would wait for what is gone.
+                    end(watch.seen, patience=0)
+                ray.shutdown(wait_for_processes=True)
+                end(watch.seen)
     report = json.loads((cell.work_dir / REPORT_FILE).read_text())
     for name in (PROGRESS_FILE, REPORT_FILE):
         (cell.work_dir / name).unlink()
@@ -75,44 +80,11 @@ def prepare_environment() -> None:
     os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join([*given, *(name for name in PLUGINS if name not in given)])
 
 
-def processes() -> set[psutil.Process]:
-    """This process's children and theirs."""
-    return set(psutil.Process().children(recursive=True))
-
-
-def end(started: set[psutil.Process]) -> None:
-    """Wait for processes that have lost their raylet, and kill those that stay."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while alive := [process for process in started if _runs(process)]:
-        if time.monotonic() > deadline:
-            for process in alive:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
-            return
-        time.sleep(0.05)
-
-
-def _runs(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @contextlib.contextmanager
 def ray_folder(cell: Cell) -> Iterator[Path]:
-    """A folder for Ray's sockets and logs, removed at the end; after a failure its logs are kept with the run.
-
-    Folders of launchers that were killed are removed too.
-    """
-    root = Path(tempfile.gettempdir())
-    if len(str(root)) > LONGEST_ROOT:
-        root = Path("/tmp")
-    for old in root.glob(f"{FOLDER}*"):
-        owner = old.name.removeprefix(FOLDER).split("-")[0]
-        if owner.isdigit() and not psutil.pid_exists(int(owner)):
-            shutil.rmtree(old, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=root))
+    """A folder for Ray's sockets and logs, removed at the end; after a failure its logs are kept with the run."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=temporary_root()))
+    os.environ[MARK] = str(folder)
     try:
         yield folder
     except BaseException:
@@ -122,7 +94,33 @@ def ray_folder(cell: Cell) -> Iterator[Path]:
             shutil.copytree(folder / "session_latest" / "logs", kept)
         raise
     finally:
+        os.environ.pop(MARK, None)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def temporary_root() -> Path:
+    """Where the folders of all runs' Rays are."""
+    root = Path(tempfile.gettempdir())
+    return root if len(str(root)) <= LONGEST_ROOT else Path("/tmp")
+
+
+def remove_orphans() -> None:
+    """End what launchers that were killed have left: a trainer without launcher may still write for some seconds."""
+    for folder in temporary_root().glob(f"{FOLDER}*"):
+        owner = folder.name.removeprefix(FOLDER).split("-")[0]
+        if owner.isdigit() and not psutil.pid_exists(int(owner)):
+            end(marked(str(folder)), patience=0)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def marked(folder: str) -> set[psutil.Process]:
+    """Processes of the Ray whose folder this is; only a user's own can be looked at."""
+    found = set()
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == folder:
+                found.add(process)
+    return found
 
 
 @contextlib.contextmanager

@@ -75,4 +75,5 @@ def _widened(values: torch.Tensor, width: int) -> torch.Tensor:
     return torch.cat([values, values.new_zeros(values.shape[0], missing, *values.shape[2:])], dim=1)
 
 
-RolloutReplicaRegistry.register(ENGINES["hf"][0], lambda: WorkerReplica)
+for _name, _ in ENGINES.values():
+    RolloutReplicaRegistry.register(_name, lambda: WorkerReplica)

@@ -7,6 +7,7 @@ trainer.v1.trainer_mode=tether_ray. With trainer.tether_work_dir it keeps the ru
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,17 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
-from methods.backend import launch, rollout_server, run_folder, server_loop  # noqa: F401  # they register
+from methods.backend import launch, rollout_server, run_folder, server_loop, vllm_server  # noqa: F401  # they register
 from methods.backend.ray_rollout import WorkerRollout
 from methods.backend.recipe import Cell
+from methods.backend.rollout_settings import SERVERS
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
 from methods.backend.worker import TetherWorker
 
 NAME = "tether_ray"
 REPORT_FILE, PROGRESS_FILE = "worker.json", "progress.jsonl"
 POLL_SECONDS = 0.02
+SERVER_NAMES = [name for name, _ in SERVERS.values()]
 
 
 @register_trainer(NAME)
@@ -33,6 +36,7 @@ class RayTrainer(TetherTrainer):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
+        self.replay_buffer.sample = whole(self.replay_buffer.sample, config.actor_rollout_ref.rollout)
         # verl/trainer/ppo/v1/replay_buffer.py:144 polls every 2 s and has no key for it: more than a toy step takes.
         self.replay_buffer.poll_interval = POLL_SECONDS
 
@@ -45,6 +49,10 @@ class RayTrainer(TetherTrainer):
 
     def init(self) -> None:
         """verl's initialisation; then the workers say what they run, and the run's record is opened."""
+        if self.samples_with_vllm_server:
+            # An engine takes seconds to start, and workers too; verl would start one after the other.
+            settings = self.config.actor_rollout_ref
+            self._servers = [vllm_server.start(settings.rollout, settings.model, rank) for rank in range(self.ranks)]
         super().init()
         folder = self.config.trainer.get("tether_work_dir")
         if folder is None:
@@ -57,11 +65,25 @@ class RayTrainer(TetherTrainer):
         run_folder.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
         launch.record(self, cell, Reporter(work / PROGRESS_FILE, self.global_steps))
 
+    @property
+    def samples_with_vllm_server(self) -> bool:
+        return self.config.actor_rollout_ref.rollout.name == vllm_server.NAME
+
     def get_llm_client(self) -> Any:
         """What the batch manager gets: the workers themselves; verl's client would route one sample at a time."""
-        if self.config.actor_rollout_ref.rollout.name == rollout_server.NAME:
+        if self.config.actor_rollout_ref.rollout.name in SERVER_NAMES:
             return super().get_llm_client()
         return WorkerRollout(self.actor_rollout_wg.workers)
+
+    def _validate(self) -> dict[str, float]:
+        """With the current weights in a server that holds one set at a time."""
+        if not self.samples_with_vllm_server:
+            return super()._validate()
+        self.actor_rollout_wg.serve(validate=True)
+        try:
+            return super()._validate()
+        finally:
+            self.actor_rollout_wg.serve(validate=False)
 
     def _submit_batch_to_rollout(self, batch: TensorDict) -> int:
         self._submitted = {uid: place for place, uid in enumerate(batch["uid"])}
@@ -80,6 +102,25 @@ class RayTrainer(TetherTrainer):
             return super()._update_actor(batch, metrics)
         finally:
             batch.fields = fields
+
+
+def whole(sample: Callable[..., Any], rollout: Any) -> Callable[..., Any]:
+    """verl's sampling of the replay buffer, but never less than what was submitted.
+
+    Of a prompt whose request failed verl (replay_buffer.py:442) takes the responses that came back, or leaves it out:
+    a step on part of a batch, after which the run would no longer be the one that was asked for.
+    """
+
+    def sample_whole(*, partition_id: str, batch_size: int, **rest: Any) -> Any:
+        expected = batch_size * (rollout.val_kwargs.n if partition_id == "val" else rollout.n)
+        batch, metrics = sample(partition_id=partition_id, batch_size=batch_size, **rest)
+        if len(batch.keys) < expected:
+            raise RuntimeError(
+                f"the rollout gave {len(batch.keys)} of {expected} responses; why is in the log of its agent loops"
+            )
+        return batch, metrics
+
+    return sample_whole
 
 
 class Reporter:

@@ -45,8 +45,10 @@ class Panel:
     lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
     train_precision, rollout_precision: see TRAIN_PRECISIONS and ROLLOUT_PRECISIONS. micro_batch: responses per
     forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
-    fp8_kv or fp8_weights. validate_every, save_every, export_every: in steps (0: only at the end);
+    fp8_kv, fp8_weights or int8_w8a8. validate_every, save_every, export_every: in steps (0: only at the end);
     exported checkpoints are kept and scored, the others serve an interrupted run.
+    reference_kl: coefficient of verl's KL term (`kl_loss_coef`, estimator k3) to the model that training starts from,
+    held in the training precision; 0 for no reference model.
     runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
     workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
     agent loops and reward workers.
@@ -76,6 +78,7 @@ class Panel:
     warmup_steps: int = 0
     loss_aggregation: str = "seq-mean-token-sum-norm"
     advantage_std: bool = False
+    reference_kl: float = 0.0
     runner: str = "inprocess"
     ranks: int = 1
     server: bool = False
@@ -91,6 +94,7 @@ class Panel:
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             if not (number and value > 0):
                 raise CellError(f"panel.{name} = {value!r}: allowed is a finite number > 0")
+        _number_from_zero("panel.reference_kl", self.reference_kl)
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
@@ -104,10 +108,6 @@ class Panel:
             raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
         if self.server and self.runner != "ray":
             raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
-        if self.rollout_engine == "vllm" and self.runner != "inprocess":
-            raise CellError("panel.rollout_engine = 'vllm': allowed with panel.runner = 'inprocess' only")
-        if self.server and ROLLOUT_PRECISIONS[self.rollout_precision].quantise != "none":
-            raise CellError(f"panel.rollout_precision = {self.rollout_precision!r}: not with panel.server = True")
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
                 f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
@@ -180,13 +180,17 @@ class Cell:
                 raise CellError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
         _integer("seed", self.seed, low=0)
         try:
-            method = registry.get(self.method)
-            needs = method.requires(method.configure(self.options))
+            wrong = panel_problem(self.method, self.needs, self.panel, self.overrides)
         except (registry.UnknownMethodError, ValueError) as error:
             raise CellError(str(error)) from None
-        wrong = panel_problem(self.method, needs, self.panel, self.overrides)
         if wrong is not None:
             raise CellError(wrong)
+
+    @property
+    def needs(self) -> registry.Needs:
+        """What the method needs with its options. Raises UnknownMethodError, MethodConfigError."""
+        method = registry.get(self.method)
+        return method.requires(method.configure(self.options))
 
     @property
     def work_dir(self) -> Path:
@@ -237,6 +241,12 @@ def _integer(name: str, value: Any, low: int) -> None:
         raise CellError(f"{name} = {value!r}: allowed is an integer >= {low}")
 
 
+def _number_from_zero(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and value >= 0):
+        raise CellError(f"{name} = {value!r}: allowed is a finite number >= 0")
+
+
 def verl_overrides(cell: Cell) -> list[str]:
     """Hydra overrides of verl's `ppo_trainer` config for this cell; `cell.overrides` come last and win."""
     from methods.backend.policy_loss import loss_name
@@ -269,7 +279,7 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
         **_engine_precision(f"{actor}.fsdp_config", train_precision),
-        # Used with `use_kl_loss` or `use_kl_in_reward`; verl would hold the reference in bfloat16.
+        # Used with `reference_kl` (or verl's `use_kl_in_reward`); verl would hold the reference in bfloat16.
         **_engine_precision("actor_rollout_ref.ref.fsdp_config", train_precision),
         "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": panel.micro_batch_rows,
         f"{actor}.ppo_mini_batch_size": panel.prompts // panel.mini_batches,
@@ -284,7 +294,8 @@ def verl_overrides(cell: Cell) -> list[str]:
         # The horizon of "token sum / horizon": fixed, so that a batch of short responses weighs its tokens no more.
         f"{actor}.loss_scale_factor": panel.response_length,
         f"{actor}.entropy_coeff": 0.0,
-        f"{actor}.use_kl_loss": False,
+        f"{actor}.use_kl_loss": panel.reference_kl > 0,
+        f"{actor}.kl_loss_coef": panel.reference_kl,
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{actor}.policy_loss._target_": "methods.backend.policy_loss.TetherPolicyLossConfig",
         f"{actor}.policy_loss.loss_mode": loss_name(cell.method),
@@ -347,9 +358,10 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
     ranks, rollout = cell.panel.ranks, "actor_rollout_ref.rollout"
     if cell.panel.server:
         sampling: dict[str, Any] = {
-            f"{rollout}.name": "hf_server",
+            f"{rollout}.name": rollout_settings.SERVERS[cell.panel.rollout_engine][0],
             f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.server_loop.ServerLoopManager",
             f"{rollout}.agent.default_agent_loop": "tether_single_turn",
+            **(_vllm_server_settings(cell.panel) if cell.panel.rollout_engine == "vllm" else {}),
         }
     else:
         sampling = {
@@ -365,6 +377,17 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
         # Logical slots: verl counts "GPU"s (single_controller/ray/base.py:226), its placement groups ask for CPUs.
         "+ray_kwargs.ray_init.num_gpus": ranks,
         "ray_kwargs.ray_init.num_cpus": 8 + 8 * ranks,
+    }
+
+
+def _vllm_server_settings(panel: Panel) -> dict[str, Any]:
+    """What verl's vLLM server needs on a CPU; weights come from the trainer only (`load_format`'s default)."""
+    rollout = "actor_rollout_ref.rollout"
+    return {
+        # Both concern GPU memory; vLLM refuses the first on a CPU (vllm/config/model.py), the second compiles graphs.
+        f"+{rollout}.enable_sleep_mode": False,
+        f"{rollout}.enforce_eager": True,
+        f"{rollout}.max_model_len": panel.prompt_length + panel.response_length,
     }
 
 

@@ -12,7 +12,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.experts import fuse
-from methods.backend.rollout_settings import ENGINES
+from methods.backend.rollout_settings import ENGINES, SERVERS
 from methods.backend.sampling import Generation, SamplingParameters, Share, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 from methods.quantisation import quantise_model, scheme_of
@@ -82,15 +82,19 @@ class RingRollout(BaseRollout):
         weights = self.ring.current if validate else self.ring.sampling
         self._use(weights)
         if not validate:
-            self.sampled = {
-                "weights/sampled_version": weights.version,
-                "weights/sampled_checksum": self._held(weights),
-                "weights/synced_version": self.ring.current.version,
-                "weights/synced_checksum": self.ring.current.checksum,
-            }
+            self.sampled = self._account(weights, self._held(weights))
         parameters = SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k)
         purpose = VALIDATION if validate else TRAINING
         return self._sample(prompts, parameters, purpose, step, weights.version, share, requests)
+
+    def _account(self, weights: Weights, held: int) -> dict[str, int]:
+        """What `sampled` says. held: checksum of the weights that sample."""
+        return {
+            "weights/sampled_version": weights.version,
+            "weights/sampled_checksum": held,
+            "weights/synced_version": self.ring.current.version,
+            "weights/synced_checksum": self.ring.current.checksum,
+        }
 
     def _use(self, weights: Weights) -> None:
         """Load unless loaded; a load that fails half-way leaves nothing that could pass for loaded."""
@@ -198,5 +202,5 @@ def _special_ids(model_config: Any) -> tuple[set[int], int]:
 
 
 # verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
-for _name, _class in ENGINES.values():
+for _name, _class in (*ENGINES.values(), *SERVERS.values()):
     _ROLLOUT_REGISTRY[(_name, "async")] = _class

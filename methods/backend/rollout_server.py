@@ -1,15 +1,16 @@
 """The rollout as a server: a Ray actor that samples for verl's own agent loops, one request per response.
 
 Its tokens are seeded per request, so that they do not depend on which requests happen to be sampled together; their
-log-probs do, in the last bits, as in any engine that batches what arrives.
+log-probs do, in the last bits, as in any engine that batches what arrives. So a lone server, which is told how many
+requests a step has, waits for all of them: two runs then give the same bytes. Several servers cannot know their share.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -17,16 +18,34 @@ import torch
 from torch import Tensor
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.torch_dtypes import PrecisionType
-from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
+from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from methods.backend.rollout import HFRollout
+from methods.backend.rollout_settings import SERVERS
 from methods.backend.sampling import Generation
 from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 
-NAME = "hf_server"
-# The other responses of a step arrive within milliseconds; waiting for them makes one batch of all.
+NAME = SERVERS["hf"][0]
+# The other responses of a step arrive within milliseconds; waiting for them makes one batch of most.
 GATHER_SECONDS = 0.01
+# Without news for so long, a request must have failed on its way; the others are answered without it.
+PATIENCE_SECONDS = 30.0
+# A whole step or validation waits in the server; verl's 1000 would hold back the requests that are waited for.
+MOST_REQUESTS = 100_000
+
+
+@dataclass
+class Waiting:
+    """A request that has come, and where its answer goes."""
+
+    request: Request
+    prompt: list[int]
+    answer: asyncio.Future[TokenOutput]
+
+
+# What can be sampled together: temperature, step, whether it is a validation.
+Group = tuple[float, int, bool]
 
 
 class HFServer:
@@ -36,8 +55,8 @@ class HFServer:
         from methods.backend import plugin  # noqa: F401
 
         self.rollout = HFRollout(config, omega_conf_to_dataclass(model_config), None)
-        self._waiting: list[tuple[list[int], float, Request, asyncio.Future[TokenOutput]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[Group, list[Waiting]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def update_weights(self, tensors: dict[str, Tensor], step: int | None) -> None:
         """Take the trainer's weights."""
@@ -47,42 +66,56 @@ class HFServer:
         self, prompt_ids: list[int], sampling_params: Mapping[str, Any], request_id: str, **_: Any
     ) -> TokenOutput:
         """verl's call for one response. Raises KeyError without our agent loop, which says what the request is."""
-        future: asyncio.Future[TokenOutput] = asyncio.get_running_loop().create_future()
         request = sampling_params[REQUEST]
-        self._waiting.append((list(prompt_ids), float(sampling_params["temperature"]), request, future))
-        if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._serve())
-        return await future
+        waiting = Waiting(request, list(prompt_ids), asyncio.get_running_loop().create_future())
+        group = (float(sampling_params["temperature"]), request.step, request.validate)
+        others = self._waiting.setdefault(group, [])
+        others.append(waiting)
+        if len(others) == request.batch:
+            self._serve(group)
+        elif len(others) == 1:
+            task = asyncio.create_task(self._serve_later(group, PATIENCE_SECONDS if request.batch else GATHER_SECONDS))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return await waiting.answer
 
-    async def _serve(self) -> None:
-        while self._waiting:
-            known = 0
-            while known < len(self._waiting):
-                known = len(self._waiting)
-                await asyncio.sleep(GATHER_SECONDS)
-            batch, self._waiting = self._waiting, []
-            groups = defaultdict(list)
-            for entry in batch:
-                groups[entry[1], entry[2].step, entry[2].validate].append(entry)
-            for (temperature, step, validate), entries in groups.items():
-                try:
-                    out = self.rollout.generate(
-                        [entry[0] for entry in entries],
-                        step,
-                        validate,
-                        temperature,
-                        requests=[(entry[2].index, entry[2].sample) for entry in entries],
-                    )
-                except Exception as error:
-                    for entry in entries:
-                        entry[3].set_exception(error)
-                    continue
-                for row, entry in enumerate(entries):
-                    entry[3].set_result(_output(out, row))
+    async def _serve_later(self, group: Group, pause: float) -> None:
+        """Serve what has come once nothing more comes."""
+        known = 0
+        while known < (now := len(self._waiting.get(group, ()))):
+            known = now
+            await asyncio.sleep(pause)
+        if known:
+            self._serve(group)
+
+    def _serve(self, group: Group) -> None:
+        """Answer all of a group at once, in an order that does not depend on who came first."""
+        entries = sorted(self._waiting.pop(group, ()), key=lambda each: (each.request.index, each.request.sample))
+        if not entries:
+            return
+        temperature, step, validate = group
+        try:
+            out = self.rollout.generate(
+                [each.prompt for each in entries],
+                step,
+                validate,
+                temperature,
+                requests=[(each.request.index, each.request.sample) for each in entries],
+            )
+        except Exception as error:
+            for each in entries:
+                each.answer.set_exception(error)
+            return
+        for row, each in enumerate(entries):
+            each.answer.set_result(_output(out, row))
 
     async def sampled(self) -> dict[str, int]:
         """Versions and checksums behind the latest training rollout."""
         return self.rollout.sampled
+
+    async def precision(self) -> dict[str, str]:
+        """What its model computes in."""
+        return self.rollout.precision()
 
     async def ring_state(self) -> dict[str, Any]:
         """Past weights, for a checkpoint."""
@@ -114,7 +147,7 @@ class ServerReplica(RolloutReplica):
     """Starts the actor; it holds no accelerator memory that verl could put to sleep, so `servers` stays empty."""
 
     async def launch_servers(self) -> None:
-        actor = ray.remote(HFServer).options(name=server_name(self.replica_rank), max_concurrency=self.max_concurrency)
+        actor = ray.remote(HFServer).options(name=server_name(self.replica_rank), max_concurrency=MOST_REQUESTS)
         self._server_handle = actor.remote(self.config, self.model_config)
         self._server_address = server_name(self.replica_rank)
         await self._server_handle.sampled.remote()
@@ -146,8 +179,8 @@ class ServerRollout(BaseRollout):
         await ray.get_actor(server_name(self.rank)).update_weights.remote(tensors, global_steps)
 
     def precision(self) -> dict[str, str]:
-        """As `HFRollout.precision`; the server imitates no lower precision."""
-        return {"dtype": str(self.dtype).removeprefix("torch."), "quantise": "none"}
+        """As `HFRollout.precision`, asked of the server."""
+        return ray.get(ray.get_actor(server_name(self.rank)).precision.remote())
 
     def details(self) -> dict[str, Any]:
         """Nothing more for the manifest."""
@@ -172,6 +205,4 @@ class ServerRing:
         ray.get(ray.get_actor(server_name(self.rank)).load_ring.remote(state))
 
 
-# verl keeps its rollout classes in a plain dict without a register function (workers/rollout/base.py:89).
-_ROLLOUT_REGISTRY[(NAME, "async")] = f"{__name__}.{ServerRollout.__name__}"
 RolloutReplicaRegistry.register(NAME, lambda: ServerReplica)

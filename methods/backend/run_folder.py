@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -21,6 +22,9 @@ from methods.backend.restart import crc_of
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
 RECORD = "cell.json"
+# A disk is full too where a quota (EDQUOT) or a limit on the size of files (EFBIG) is reached.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+LEAST_FREE_BYTES = 1 << 20
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -68,6 +72,25 @@ def alone(cell: Cell) -> Iterator[None]:
             raise CellError(f"work = {work}: another process is training this cell") from None
         yield
         lock.unlink(missing_ok=True)
+
+
+class DiskFullError(RuntimeError):
+    """The work directory's file system takes no more; the message says what is kept and what to do."""
+
+
+@contextmanager
+def full_disk_told(cell: Cell) -> Iterator[None]:
+    """Raise DiskFullError in place of what a full disk makes of a write: torch and Ray each say it in their way."""
+    try:
+        yield
+    except Exception as error:
+        told = isinstance(error, OSError) and error.errno in NO_SPACE
+        if not told and shutil.disk_usage(cell.work_dir).free >= LEAST_FREE_BYTES:
+            raise
+        raise DiskFullError(
+            f"{cell.work_dir}: No space left on device ({type(error).__name__}: {error}); make room and run the same "
+            "command again: it goes on from its last restart point"
+        ) from error
 
 
 def prepare_work(cell: Cell) -> None:

@@ -17,14 +17,19 @@ from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 # It warns about the generic way of joining turns once per response.
 logging.getLogger("verl.utils.tokenizer.continuous_token_wiring").setLevel(logging.ERROR)
 LOOP = "tether_single_turn"
-VALIDATION = "tether_validation"
+VALIDATION, BATCH = "tether_validation", "tether_batch"
 
 
 class ServerLoopManager(AgentLoopManagerTQ):
-    """verl's manager; agent_loop_tq.py:61 takes `validate` out of the batch before the loops see it."""
+    """verl's manager, which also tells the loops what they do not see: agent_loop_tq.py:61 takes `validate` out."""
 
     def generate_sequences(self, prompts: TensorDict) -> None:
-        tu.assign_non_tensor_data(prompts, VALIDATION, bool(tu.get(prompts, "validate", False)))
+        validate, trainer = bool(tu.get(prompts, "validate", False)), self.config.trainer
+        samples = self.rollout_config.val_kwargs.n if validate else self.rollout_config.n
+        # verl's load balancer says nothing of how it divides requests among servers.
+        alone = trainer.n_gpus_per_node * trainer.nnodes == 1
+        tu.assign_non_tensor_data(prompts, VALIDATION, validate)
+        tu.assign_non_tensor_data(prompts, BATCH, len(prompts) * samples if alone else 0)
         super().generate_sequences(prompts)
 
 
@@ -56,6 +61,7 @@ class SingleTurnLoop(SingleTurnAgentLoop):
             index=int(row["index"]),
             sample=int(row["session_id"]),
             validate=bool(row[VALIDATION]),
+            batch=int(row[BATCH]),
         )
         output = await super().run({**sampling_params, REQUEST: request}, priority, **row)
         support = output.extra_fields.pop(SUPPORT, None)

@@ -10,9 +10,13 @@ SUPPORT = "tether_support"  # key in TokenOutput.extra_fields: (ids [R, S], log-
 
 @dataclass(frozen=True)
 class Request:
-    """Which response this is: training step, index of the prompt in its data, sample of that prompt."""
+    """Which response this is: training step, index of the prompt in its data, sample of that prompt.
+
+    batch: how many requests of this step come to the same server, 0 where nobody knows (several servers).
+    """
 
     step: int
     index: int
     sample: int
     validate: bool
+    batch: int = 0

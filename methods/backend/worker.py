@@ -84,6 +84,11 @@ class TetherWorker(ActorRolloutRefWorker):
             metrics[name] = [value]
         return output.cpu()
 
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    async def serve(self, validate: bool) -> None:
+        """Let a rollout server that holds one set of weights sample from the current ones, or from training's."""
+        await self.rollout.serve(validate)
+
     def _log_probs(self, data: TensorDict) -> Tensor:
         """Log-probs of the sampled tokens under the present weights, jagged; by verl's pass for recomputed ones."""
         part = data.select("prompts", "responses", "response_mask", "loss_mask", "input_ids", "position_ids")

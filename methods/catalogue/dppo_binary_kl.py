@@ -6,7 +6,8 @@
 Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 14 and 23; delta = .05 and C = 5 as in its scaling runs [F]. A predicted
 direction would change nothing: for any two-outcome divergence the sampled ratio tells it exactly [N].
 Shapes: signals [B, T] to g [B, T]. Detached: everything.
-Public code: verl's `dppo_kl` adds 1e-8 in the second logarithm; its default cap is 20 (Stable-RL: 10) [F].
+Public code: verl's `dppo_kl` adds 1e-8 in the second logarithm; its cap is PPO's
+dual-clip key, whose default in the configuration is 3 (20 in the code; Stable-RL: 10) [F].
 """
 
 from __future__ import annotations

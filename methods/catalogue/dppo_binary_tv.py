@@ -7,7 +7,8 @@ in its stability study [F]. A predicted direction would change nothing: for any 
 tells it exactly [N].
 Shapes: signals [B, T] to g [B, T]. Detached: everything.
 Public code: verl's `dppo_tv` compares the signed shift pi - mu with delta, so its direction test is implicit; it keeps
-A = 0 as A < 0, and its default cap is 20 (Stable-RL: 10) [F].
+A = 0 as A < 0, and its cap is PPO's dual-clip key, whose default in the configuration is 3 (20 in the code; Stable-RL:
+10) [F].
 """
 
 from __future__ import annotations

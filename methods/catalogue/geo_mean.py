@@ -9,7 +9,8 @@ its clipped ratio stays in s.
 Source: arXiv 2507.20673 section 3, log widths .4 and .4 [S].
 Shapes: signals [B, T] to g [B, T]. Detached: s, which gives the same gradient as differentiating the objective.
 Public code: verl's `geo_mean` uses PPO's keys as log widths, averages A over the response (one value in practice) and
-counts an empty response in its mean.
+takes the mean over whatever it is given: an empty response counts, and so the gradient grows with the number of
+micro-batches.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ Source: gradient of min(r A, clip(r, 1 - eps, 1 + eps) A), PPO (arXiv 1707.06347
 dual clip c > 1 (arXiv 1912.09729 [F]) drops A < 0 with r > c. Neither a dual clip nor a cap on r by default; the
 ratio is against the rollout policy, as in every baseline of the DPPO and DRPO papers [F].
 Shapes: signals [B, T] to g [B, T]. Detached: r.
-Public code: verl's `vanilla` is this loss with c = 3 by default.
+Public code: verl's `vanilla` is this loss with c = 3 by default; its limit of +-20 on the log-ratio lies in the graph,
+so that tokens beyond it get no gradient on either side.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ from methods.backend.recipe import Cell, CellError
         ({"options": {"dleta": 0.1}}, r"unknown option 'dleta'; its options are: delta, ratio_cap"),
         ({"seed": -1}, r"seed = -1: allowed is an integer >= 0"),
         ({"lr": 0}, r"panel.lr = 0: allowed is a finite number > 0"),
+        ({"reference_kl": -0.1}, r"panel.reference_kl = -0.1: allowed is a finite number >= 0"),
         ({"steps": 2.5}, r"steps = 2.5: allowed is an integer >= 1"),
         ({"mini_batches": 3}, r"panel.mini_batches = 3: allowed is a divisor of panel.prompts = 8"),
         ({"micro_batch": 5}, r"panel.micro_batch = 5: allowed is a divisor of the mini-batch of 16"),
@@ -44,7 +45,7 @@ from methods.backend.recipe import Cell, CellError
         ),
         (
             {"rollout_engine": "vllm", "rollout_quantization": "int8_per_channel_weight_only"},
-            r"refused, vLLM runs it on a CPU as plain bf16.*; allowed are none, fp8_kv, fp8_weights",
+            r"refused, vLLM quantises experts only .*; allowed are none, fp8_kv, fp8_weights, int8_w8a8",
         ),
         ({"rollout_engine": "vllm", "rollout_quantization": "fp4"}, r"'fp4': allowed are none, fp8_kv, fp8_weights"),
         ({"runner": "slurm"}, r"panel.runner = 'slurm': allowed are inprocess, ray"),
@@ -95,6 +96,16 @@ def test_a_head_size_that_vllm_cannot_serve_is_refused(
         (model / "config.json").write_text(json.dumps({**config, **change}))
         with pytest.raises(CellError, match=r"the model's head size is 16, vLLM's CPU attention allows 32, 64, "):
             check(tiny_world.cell(tmp_path / "run", rollout_engine="vllm", model=str(model)))
+
+
+def test_experts_with_vllm_are_refused(tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would train, with a rollout policy that is not the trainer's (test_vllm.py holds the reason)."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    model = shutil.copytree(tiny_world.model, tmp_path / "model")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "num_experts": 4}))
+    with pytest.raises(CellError, match=r"'vllm': vLLM reloads experts wrongly on a CPU; allowed is a dense model"):
+        check(tiny_world.cell(tmp_path / "run", rollout_engine="vllm", model=str(model)))
 
 
 def test_a_top_k_method_needs_k(tiny_world: Any, tmp_path: Path) -> None:

@@ -139,8 +139,16 @@ def test_a_checkpoint_holds_the_loss_scale(tiny_world: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("train", "rollout"), [("fp32", "bf16"), ("bf16", "bf16"), ("fp8_bf16", "fp8")])
 def test_a_reference_model_on_the_cpu(train: str, rollout: str, tiny_world: Any, tmp_path: Path) -> None:
-    """`use_kl_loss` by override: the reference is the start in the trainer's own precision, so KL is 0, then grows."""
+    """The reference is the start in the trainer's own precision, so KL is 0, then grows."""
     settings = {"train_precision": train, "rollout_precision": rollout, "steps": 2}
-    overrides = ["actor_rollout_ref.actor.use_kl_loss=True", "actor_rollout_ref.actor.kl_loss_coef=0.1"]
-    first, second = trained(tiny_world, tmp_path / "run", overrides=overrides, **settings)
+    first, second = trained(tiny_world, tmp_path / "run", reference_kl=0.1, **settings)
     assert abs(first["kl/reference"]) < 1e-6 and second["kl/reference"] > 1e-5
+
+
+def test_a_stronger_pull_to_the_reference_keeps_the_policy_closer(tiny_world: Any, tmp_path: Path) -> None:
+    """property: the term is in the loss and not only in the metrics."""
+    far, near = (
+        trained(tiny_world, tmp_path / str(pull), reference_kl=pull, steps=3)[-1]["kl/reference"]
+        for pull in (1e-6, 100.0)
+    )
+    assert near < far / 2

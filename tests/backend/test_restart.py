@@ -6,6 +6,8 @@ test_repeatability and in `make soak`.
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from methods.backend import launch, restart, run_folder
+from methods.backend import launch, restart, run_folder, trainer
 from methods.backend.recipe import CellError
 
 SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2}
@@ -155,19 +157,70 @@ def test_a_full_disk_stops_the_run_and_loses_no_restart_point(
 
     with monkeypatch.context() as context:
         context.setattr(torch, "save", failing)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(run_folder.DiskFullError, match=r"No space left on device .* from its last restart point"):
             launch.train(cell)
     assert restart.prepare(cell.work_dir / "verl") >= 1
     launch.train(cell)
     assert contents(Path(cell.output)) == whole
 
 
+def test_a_row_cut_by_a_full_disk_is_neither_kept_nor_doubled(tiny_world: Any, tmp_path: Path) -> None:
+    """The operating system refuses the second half of a row, by a limit on the size of files."""
+    settings = {"steps": 4, "save_every": 2, "validate_every": 1, "lag": 2}
+    launch.train(tiny_world.cell(tmp_path / "whole", **settings))
+    cell = tiny_world.cell(tmp_path / "run", **settings)
+    log, seal = cell.work_dir / "metrics.jsonl", cell.work_dir / "verl" / "global_step_2" / restart.SEAL
+    program = PROGRAM.replace("LOG", repr(str(log))).replace("SEAL", repr(str(seal)))
+    done = subprocess.run(
+        [sys.executable, "-c", program, "--json", json.dumps(cell.dump())], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 1 and re.search(r"^error: .*No space left on device", done.stderr, re.M), done.stderr
+    rows = log.read_text().split("\n")
+    assert [json.loads(row)["step"] for row in rows[:3]] == [0, 1, 2] and len(rows) == 4 and rows[3].startswith("{")
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(rows[3])
+    launch.train(cell)
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+# Once the restart point of step 2 is sealed, no file may grow past 100 bytes of the log's next row.
+PROGRAM = """
+import os, resource, sys
+from methods.backend import launch, restart
+
+def seal(checkpoint, sealed=restart.seal):
+    sealed(checkpoint)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(LOG) + 100, resource.RLIM_INFINITY))
+
+restart.seal = seal
+sys.exit(launch.main(sys.argv[1:]))
+"""
+
+
+def test_fp16_goes_on_with_its_loss_scale(tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """A scale that overflows in the first three steps: it is halved before the interruption and after it."""
+    setup = trainer.InProcessTrainer._setup
+
+    def started(self: Any) -> None:
+        setup(self)
+        if self.global_steps == 0:
+            self.worker.actor.engine.scaler._init_scale = 2.0**24
+
+    monkeypatch.setattr(trainer.InProcessTrainer, "_setup", started)
+    settings = {**SETTINGS, "train_precision": "fp16", "rollout_precision": "fp16"}
+    launch.train(tiny_world.cell(tmp_path / "whole", **settings))
+    cell = tiny_world.cell(tmp_path / "run", **settings)
+    interrupted(cell, monkeypatch, restart, "seal", at_call=2, after=True)
+    launch.train(cell)
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+    rows = [json.loads(row)["data"] for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1:]]
+    assert rows[2]["updates/overflowed_steps"] > 0 and rows[-1]["updates/overflowed_steps"] == 0
+
+
 def test_two_processes_never_train_the_same_cell(tiny_world: Any, tmp_path: Path) -> None:
     cell = tiny_world.cell(tmp_path / "run")
     with run_folder.alone(cell):
         program = "import sys; from methods.backend import launch; launch.train(launch.Cell.parse(sys.argv[1], 'cell'))"
-        import json
-
         done = subprocess.run(
             [sys.executable, "-c", program, json.dumps(cell.dump())], capture_output=True, text=True, timeout=120
         )

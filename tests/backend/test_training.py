@@ -187,7 +187,7 @@ def test_published_checkpoints_say_what_they_hold(run: Observed) -> None:
 def test_the_manifest_tells_what_the_worker_ran(run: Observed) -> None:
     manifest = json.loads((run.output / "manifest.json").read_text())
     assert manifest["worker"]["method"] == "dppo_topk_kl"
-    assert manifest["worker"]["options"] == {"delta": 0.15, "ratio_cap": 5.0}
+    assert manifest["worker"]["options"] == {"delta": 0.15, "ratio_cap": 5.0, "support": "added"}
     assert manifest["worker"]["loss_function"] == "methods.backend.policy_loss.dppo_topk_kl_policy_loss"
     assert manifest["worker"]["lag"] == LAG
     assert not (run.output.parent / "out.work").exists()

@@ -1,6 +1,6 @@
 """definition and property: vLLM as rollout engine gives the distribution, the weights and the repeatability it claims.
 
-Not covered here: verl's own vLLM server under Ray, GPUs, several ranks, models with experts.
+Not covered here: verl's own vLLM server (test_vllm_server.py, test_ray.py), GPUs, several ranks, models with experts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from methods.backend import launch
 from methods.backend.rollout_settings import HEAD_SIZES, QUANTIZATIONS, REFUSED
 from methods.backend.sampling import Generation, SamplingParameters
-from methods.backend.vllm_engine import HEAD, EngineSettings, InProcessEngine, request_seeds
+from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds
+from methods.backend.vllm_weights import HEAD, int8_rows
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("vllm") is None, reason="vLLM is not installed here: make vllm"
@@ -229,6 +230,9 @@ def test_head_sizes_are_vllms_own() -> None:
     [
         ("float16", "none", 2e-4, 4e-3),
         ("bfloat16", "none", 2e-3, 3e-2),
+        ("float32", "int8_w8a8", 3e-3, 3e-2),
+        ("float16", "int8_w8a8", 3e-3, 3e-2),
+        ("bfloat16", "int8_w8a8", 3e-3, 5e-2),
         ("bfloat16", "fp8_weights", 1e-2, 0.2),
         ("bfloat16", "fp8_kv", 1e-2, 0.15),
         ("float32", "fp8_kv", 1e-2, 0.15),
@@ -251,10 +255,22 @@ def test_low_precision_is_real_and_follows_the_weights(
     assert gaps(old, prompts, out).mean() > 2 * gaps(new, prompts, out).mean()
 
 
-def low_precision_sample(tiny_world: Any, prompts: Any, **extra: str) -> Generation:
+def low_precision_sample(tiny_world: Any, prompts: Any, **extra: Any) -> Generation:
     own = InProcessEngine(EngineSettings(str(tiny_world.model), "bfloat16", 9, 64, VOCABULARY, extra))
     own.load({name: tensor.bfloat16() for name, tensor in hf_model(tiny_world.model).state_dict().items()})
     return own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, request_seeds(0, 0, 0, 0, len(prompts)))
+
+
+def test_int8_rows_are_rounded_to_the_nearest_of_their_own_scale() -> None:
+    """definition: half a step of each output channel's scale, its largest weight at 127; a row of zeros stays zero."""
+    torch.manual_seed(0)
+    matrix = torch.randn(7, 33) * torch.logspace(-3, 3, 7).unsqueeze(1)
+    matrix[3] = 0
+    values, scales = int8_rows(matrix)
+    assert values.dtype == torch.int8 and scales.shape == (7, 1)
+    assert ((values * scales - matrix).abs() <= scales * 0.5001).all()
+    largest = values.abs().amax(1)
+    assert largest[3] == 0 and (largest[torch.arange(7) != 3] == 127).all()
 
 
 def test_the_reasons_for_refusing_a_quantization_still_hold(tiny_world: Any, prompts: Any) -> None:
@@ -265,10 +281,38 @@ def test_the_reasons_for_refusing_a_quantization_still_hold(tiny_world: Any, pro
     plain = low_precision_sample(tiny_world, prompts)
     int8 = low_precision_sample(tiny_world, prompts, quantization="int8_per_channel_weight_only")
     assert torch.equal(plain.tokens, int8.tokens) and torch.equal(plain.support_logp, int8.support_logp)
+    real = low_precision_sample(tiny_world, prompts, **QUANTIZATIONS["int8_w8a8"])
+    assert not torch.equal(plain.support_logp[:, 0], real.support_logp[:, 0])
     for name in ("fp8", "fp8_per_tensor"):
         with pytest.raises(RuntimeError, match="static_scaled_fp8_quant"):
             low_precision_sample(tiny_world, prompts, quantization=name)
     assert {"int8_per_channel_weight_only", "fp8", "fp8_per_tensor"} < set(REFUSED)
+
+
+def test_experts_are_still_loaded_wrongly(tmp_path: Path) -> None:
+    """conformance: where this fails, vLLM has learnt to reload them, and `vllm_problem` may let mixtures pass.
+
+    Weights go in as for dense models, whose gap would be 1e-6; without experts' part (zeros) it is.
+    """
+    from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+
+    size = {"hidden_size": 64, "head_dim": 32, "moe_intermediate_size": 64, "vocab_size": VOCABULARY}
+    heads = {"num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "num_experts": 4}
+    torch.manual_seed(0)
+    config = Qwen3MoeConfig(**size, **heads, num_experts_per_tok=2, tie_word_embeddings=True)
+    model = moved(Qwen3MoeForCausalLM(config).eval(), seed=0)
+    model.save_pretrained(tmp_path)
+    own, prompts = make_engine(tmp_path), [[1, 12, 10, 14, 3]] * 16
+    found = []
+    for scale in (4.0, 0.0):
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if "experts" in name:
+                    parameter.mul_(scale)
+        own.load(model.state_dict())
+        out = own.sample(prompts, SamplingParameters(1.0, 4, 5), END, 0, request_seeds(0, 0, 0, 0, 16))
+        found.append(gap(model, prompts, out))
+    assert found[0] > 1e-3 and found[1] <= 1e-5
 
 
 @dataclass

@@ -5,6 +5,7 @@ Shapes: B sequences, T response tokens, V vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -13,7 +14,8 @@ from torch import Tensor
 
 from methods import registry
 from methods.signals import Scope, Signals, Support, sanitise
-from tests.methods.helpers import Rows, random_rows
+from tests.methods import reference
+from tests.methods.helpers import Rows, random_rows, tensor
 
 # Noise on the logits of each row: nearly on-policy to far off.
 LAGS = (0.02, 0.05, 0.3, 0.7, 1.5, 3.0)
@@ -69,6 +71,14 @@ def random_batch(seed: int, *, per_response: bool = False, length: int = 16) -> 
     )
 
 
+def row(*tokens: tuple[float, ...]) -> Signals:
+    """One response; a token is (pi, mu, A) or (pi, mu, A, pi_old)."""
+    columns = [tensor([[token[i] if i < len(token) else token[0] for token in tokens]]) for i in range(4)]
+    pi, mu, advantages, old = columns
+    mask = torch.ones_like(pi, dtype=torch.bool)
+    return Signals(pi.log(), mu.log(), advantages, mask, logp_old=old.log(), scope=Scope.MINI_BATCH)
+
+
 def coefficient(method: str, signals: Signals, options: dict[str, Any] | None = None) -> Tensor:
     """g of a catalogue method on unsanitised signals, [B, T]."""
     found = registry.get(method)
@@ -111,3 +121,34 @@ def selected(signals: Signals, rows: Any) -> Signals:
 def cast(signals: Signals, dtype: torch.dtype) -> Signals:
     """Floating-point tensors in `dtype`."""
     return mapped(signals, lambda x: x.to(dtype) if x.is_floating_point() else x)
+
+
+@dataclass(frozen=True)
+class Data:
+    """A batch as the objectives see it, all [B, T]."""
+
+    batch: Batch
+    mu: Tensor
+    pi: Tensor
+    old: Tensor
+    A: Tensor
+    mask: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> Data:
+        s = batch.signals
+        return cls(batch, s.logp_mu.exp(), s.logp_pi.exp(), s.logp_old.exp(), s.advantages, s.response_mask)
+
+    @property
+    def r(self) -> Tensor:
+        return self.pi / self.mu
+
+    def lengths(self) -> Tensor:
+        return self.mask.sum(-1).clamp(min=1).double()
+
+    def total(self, values: Tensor) -> Tensor:
+        """Sum over valid tokens."""
+        return values[self.mask].sum()
+
+    def per_token(self, formula: Callable[[reference.Token], float]) -> Tensor:
+        return torch.tensor([[formula(t) for t in row] for row in self.batch.rows.tokens()], dtype=torch.float64)

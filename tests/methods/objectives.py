@@ -9,47 +9,15 @@ Sources: the docstrings of `methods.catalogue`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tests.methods import reference
-from tests.methods.batches import Batch
+from tests.methods.batches import Data
 
 Objective = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Data:
-    """A batch as the objectives see it, all [B, T]."""
-
-    batch: Batch
-    mu: Tensor
-    pi: Tensor
-    old: Tensor
-    A: Tensor
-    mask: Tensor
-
-    @classmethod
-    def of(cls, batch: Batch) -> Data:
-        s = batch.signals
-        return cls(batch, s.logp_mu.exp(), s.logp_pi.exp(), s.logp_old.exp(), s.advantages, s.response_mask)
-
-    @property
-    def r(self) -> Tensor:
-        return self.pi / self.mu
-
-    def lengths(self) -> Tensor:
-        return self.mask.sum(-1).clamp(min=1).double()
-
-    def total(self, values: Tensor) -> Tensor:
-        """Sum over valid tokens."""
-        return values[self.mask].sum()
-
-    def per_token(self, formula: Callable[[reference.Token], float]) -> Tensor:
-        return torch.tensor([[formula(t) for t in row] for row in self.batch.rows.tokens()], dtype=torch.float64)
 
 
 def surrogate(d: Data, r: Tensor, low: Any, high: Any) -> Tensor:
@@ -277,93 +245,6 @@ def penalty(d: Data, pen: Callable[[Tensor], Tensor], coefficient: float = 0.04,
     return value
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A method with options and the objective whose derivative its g is."""
-
-    method: str
-    options: dict[str, Any]
-    build: Callable[[Data], Objective] = field(compare=False)
-    per_response: bool = False
-
-    @property
-    def label(self) -> str:
-        return "-".join([self.method, *(f"{name}={value}" for name, value in self.options.items())])
-
-
-def _binary(d: Data) -> Tensor:
+def shift(d: Data) -> Tensor:
+    """|pi - mu| of the sampled token."""
     return (d.pi - d.mu).abs()
-
-
-ENTRIES = (
-    Entry("pg_is", {}, pg_is),
-    Entry("pg_tis", {}, pg_tis),
-    Entry("pg_tis", {"ratio_cap": 1.1}, lambda d: pg_tis(d, 1.1)),
-    Entry("cispo", {}, cispo),
-    Entry("cispo", {"eps_low": 0.2, "eps_high": 0.28}, lambda d: cispo(d, 0.2, 0.28)),
-    Entry("ppo_clip", {}, ppo),
-    Entry("ppo_clip", {"eps_low": 0.3, "eps_high": 0.1}, lambda d: ppo(d, 0.3, 0.1)),
-    Entry("ppo_clip", {"dual_clip": 1.5}, lambda d: dual(d, 1.5)),
-    Entry("grpo", {}, ppo),
-    Entry("ppo_clip_higher", {}, clip_higher),
-    Entry("minirl", {}, minirl),
-    Entry("minirl", {"eps_low": 0.1, "eps_high": 0.5, "ratio_cap": 1.2}, lambda d: minirl(d, 0.1, 0.5, 1.2)),
-    Entry("minirl_tis", {}, lambda d: minirl(d, cap=3.0)),
-    Entry("spo", {}, spo),
-    Entry("spo", {"eps": 0.2}, lambda d: spo(d, 0.2)),
-    Entry("gspo", {}, gspo, per_response=True),
-    Entry("gspo", {"eps_low": 0.05, "eps_high": 0.1}, lambda d: gspo(d, 0.05, 0.1), per_response=True),
-    Entry("geo_mean", {}, geo_mean, per_response=True),
-    Entry("geo_mean", {"eps_low": 0.1, "eps_high": 0.05}, lambda d: geo_mean(d, 0.1, 0.05), per_response=True),
-    Entry("sapo", {}, sapo),
-    Entry("sapo", {"tau_pos": 3.0, "tau_neg": 0.5}, lambda d: sapo(d, 3.0, 0.5)),
-    Entry("dro", {}, dro),
-    Entry("dro", {"beta": 2.0}, lambda d: dro(d, 2.0)),
-    Entry("icepop", {}, lambda d: mis(d, lower=0.5, upper=5.0)),
-    Entry("icepop", {"lower": 0.9, "upper": 1.1}, lambda d: mis(d, lower=0.9, upper=1.1)),
-    Entry("tis", {}, tis),
-    Entry("tis", {"level": "sequence", "upper": 1.1}, lambda d: tis(d, "sequence", 1.1)),
-    Entry("tis", {"level": "geometric", "upper": 1.01}, lambda d: tis(d, "geometric", 1.01)),
-    Entry("mis", {}, mis),
-    Entry("mis", {"level": "sequence", "lower": 0.5}, lambda d: mis(d, "sequence", 0.5)),
-    Entry("mis", {"level": "geometric", "lower": 0.98, "upper": 1.02}, lambda d: mis(d, "geometric", 0.98, 1.02)),
-    Entry("trm_mean", {}, trm_mean),
-    Entry("trm_mean", {"delta": 0.1}, lambda d: trm_mean(d, 0.1)),
-    Entry("trm_max", {}, trm_max),
-    Entry("trm_max", {"statistic": "log_ratio", "delta": 0.5}, lambda d: trm_max_sampled(d, 0.5)),
-    Entry("cppo", {}, lambda d: cppo_adaptive(d, d.per_token(reference.topk_tv))),
-    Entry("cppo", {"measure": "binary_tv", "d": 0.1, "delta": 0.2}, lambda d: cppo_adaptive(d, _binary(d), 0.2, 0.1)),
-    Entry(
-        "cppo",
-        {"measure": "binary_tv", "budget": 0.015, "w_min": 0.5},
-        lambda d: cppo(d, _binary(d), 0.15, 0.5, lambda _: 0.015),
-    ),
-    Entry("ripo", {}, ripo),
-    Entry("ripo", {"delta": 0.01, "lowest": 0.9, "highest": 1.2}, lambda d: ripo(d, 0.01, 0.9, 1.2)),
-    Entry("sat", {}, sat),
-    Entry("sat", {"quantile": 0.5, "exponent": 1.0, "eps_low": 0.6}, lambda d: sat(d, 0.6, 0.28, 0.5, 1.0)),
-    Entry("dppo_negative", {"threshold": 0.1}, lambda d: negative(d, 0.1)),
-    Entry("relaxed_clip", {}, relaxed),
-    Entry("relaxed_clip", {"side": "high"}, lambda d: relaxed(d, sides="high")),
-    Entry("relaxed_clip", {"side": "low", "alpha": 0.3}, lambda d: relaxed(d, 0.3, "low")),
-    Entry("drpo", {}, drpo),
-    Entry("mask_drpo", {}, mask_drpo),
-    Entry("mask_drpo", {"delta": 0.2, "radius": 0.05}, lambda d: mask_drpo(d, 0.2, 0.05)),
-    Entry("drpo_unweighted", {}, lambda d: drpo(d, size=torch.ones_like(d.A))),
-    Entry("drpo_unweighted", {"delta": 0.2}, lambda d: drpo(d, 0.2, size=torch.ones_like(d.A))),
-    Entry("predictive_drpo", {}, lambda d: predictive_drpo(d, lambda t: reference.direction_topk(t, "uniform"))),
-    Entry(
-        "predictive_drpo",
-        {"tail": "aggregated", "delta": 0.4},
-        lambda d: predictive_drpo(d, lambda t: reference.direction_topk(t, "aggregated"), 0.4),
-    ),
-    Entry("penalty_kl", {}, lambda d: penalty(d, lambda r: r * r.log())),
-    Entry("penalty_kl", {"direction": "forward", "coefficient": 0.5}, lambda d: penalty(d, lambda r: -r.log(), 0.5)),
-    Entry("penalty_tv", {}, lambda d: penalty(d, lambda r: (r - 1).abs() / 2)),
-    Entry("penalty_k3", {}, lambda d: penalty(d, lambda r: r - 1 - r.log())),
-    Entry(
-        "penalty_k3",
-        {"coefficient": 2.0, "advantage_weighted": False},
-        lambda d: penalty(d, lambda r: r - 1 - r.log(), 2.0, unweighted=True),
-    ),
-)

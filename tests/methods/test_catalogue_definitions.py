@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from methods.aggregation import aggregate, token_losses
-from tests.methods.batches import Batch, coefficient, random_batch
-from tests.methods.objectives import ENTRIES, Data, Entry
+from tests.methods.batches import Batch, Data, coefficient, random_batch
+from tests.methods.entries import ENTRIES, Entry
 
 EXACT = {"rtol": 1e-9, "atol": 1e-11}
 SEEDS = range(3)

@@ -2,8 +2,8 @@
 
 Padding, what stands under the response mask, the order of the rows, other rows (unless the method declares that it
 ranks over the mini-batch), the split into micro-batches and the dtype change nothing beyond rounding; no g carries a
-gradient; on-policy g is A; at the edge of the number range g is finite. The exceptions are listed below with reasons.
-Not covered: whether an engine delivers such inputs.
+gradient; on-policy g is A, with one exception. Not covered: the edge of the number range (test_catalogue_limits.py),
+and whether an engine delivers such inputs.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from torch import Tensor
 
 from methods import registry
 from methods.registry import Needs
-from methods.signals import Scope, Signals, Support, sanitise
-from methods.support import united
+from methods.signals import Scope, sanitise
 from tests.methods.batches import cast, coefficient, mapped, random_batch, selected, spoilt
 from tests.methods.equalities import EQUALITIES, Equality, equal_by_default
 from tests.methods.helpers import batch_properties
@@ -32,8 +31,6 @@ INF = math.inf
 NAMES = registry.names()
 every_method = pytest.mark.parametrize("name", NAMES)
 
-# A regulariser without |A| acts on a token without advantage too.
-MOVES_WITHOUT_ADVANTAGE = {"dro", "drpo_unweighted"}
 # One sample of a KL penalty has a gradient at pi = mu, which only the expectation removes.
 MOVES_ON_POLICY = {"penalty_kl"}
 
@@ -166,61 +163,6 @@ def test_no_gradient_flows_through_g(name: str) -> None:
     signals = random_batch(0).signals
     asking = mapped(signals, lambda x: x.clone().requires_grad_() if x.is_floating_point() else x)
     assert not coefficient(name, asking).requires_grad
-
-
-FAR = (-1.0, -101.0, -1e4, -INF, 0.0)
-GRID = list(itertools.product(FAR, FAR, FAR[::2], (1.0, -1.0, 0.0)))
-
-
-def far_tokens(dtype: torch.dtype, together: bool) -> Signals:
-    """A token for each (log pi, log mu, log pi_old, A) of the grid: in one row, or a row each."""
-    shape = (1, len(GRID)) if together else (len(GRID), 1)
-    pi, mu, old, advantages = (torch.tensor(c, dtype=dtype).reshape(shape) for c in zip(*GRID, strict=True))
-    sampled = torch.zeros(shape, dtype=torch.int64)
-    ids, valid = united(torch.tensor([1, 2]).expand(*shape, 2), sampled)
-
-    def slots(own: Tensor, others: list[float]) -> Tensor:
-        return torch.cat([torch.tensor(others, dtype=dtype).expand(*shape, 2), own.unsqueeze(-1)], -1)
-
-    def distribution(own: Tensor) -> Tensor:
-        """[own, the rest on id 1, nothing on id 2] as log-probs."""
-        p = own.exp().clamp(max=1.0)
-        return torch.stack([p, 1 - p, torch.zeros_like(p)], -1).log()
-
-    return Signals(
-        logp_pi=pi,
-        logp_mu=mu,
-        advantages=advantages,
-        response_mask=torch.ones(shape, dtype=torch.bool),
-        logp_old=old,
-        support=Support(ids, slots(mu, [-2.0, -INF]), slots(pi, [-INF, -3.0]), valid),
-        sum_pi_squared=torch.full_like(pi, 0.5),
-        entropy=torch.full_like(pi, 0.5),
-        vocab_size=5,
-        full=(distribution(mu), distribution(pi)),
-        sampled=sampled,
-        uniforms=torch.full_like(pi, 0.5),
-        scope=Scope.MINI_BATCH,
-    )
-
-
-@every_method
-@pytest.mark.parametrize("together", [True, False], ids=["one row", "a row each"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_log_ratio_breaks_a_method(name: str, dtype: torch.dtype, together: bool) -> None:
-    """Field case 1: impossible, certain and stale tokens, alone and in one row; finite, and 0 where A = 0."""
-    signals = far_tokens(dtype, together)
-    g = coefficient(name, signals)
-    assert torch.isfinite(g).all()
-    if name not in MOVES_WITHOUT_ADVANTAGE:
-        assert (g[signals.advantages == 0] == 0).all()
-
-
-def test_the_exceptions_are_true() -> None:
-    """A method listed as moving a token without advantage does."""
-    signals = far_tokens(torch.float64, together=False)
-    for name in MOVES_WITHOUT_ADVANTAGE:
-        assert (coefficient(name, signals)[signals.advantages == 0] != 0).any(), name
 
 
 @every_method

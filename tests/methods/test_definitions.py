@@ -14,8 +14,8 @@ from methods.masks import topk_proximity
 from methods.measures import FORWARD_KL, MEASURES, TV, binary_kl, binary_tv
 from methods.signals import sanitise
 from tests.methods import reference, reference_masks
+from tests.methods.entries import ENTRIES
 from tests.methods.helpers import SHIPPED, Line, Rows, lines, random_rows, tensor
-from tests.methods.objectives import ENTRIES
 
 SEEDS = range(4)
 EXACT = {"rtol": 1e-10, "atol": 1e-12}

@@ -47,6 +47,18 @@ def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
         (lambda c: c.update(trackers=["mlflow"]), ["trackers", "'mlflow'", "tensorboard"]),
         (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
         (lambda c: c["panels"]["T"].update(mini_batches=3), ["mini_batches = 3", "divisor", "prompts = 4"]),
+        (
+            lambda c: c["methods"].update(predictive={"options": {"tail": "full"}}),
+            ["panels.T.top_k = 5", "its size 45"],
+        ),
+        (
+            lambda c: c["panels"]["T"].update(mini_batches=1) or c["methods"].update(minirl={}),
+            ["panels.T, methods.minirl", "panel.mini_batches = 1", "recomputed anchor"],
+        ),
+        (
+            lambda c: c["panels"]["T"].update(micro_batch=2) or c["methods"].update(sat={}),
+            ["methods.sat: panel.micro_batch = 2", "whole mini-batch of 8"],
+        ),
         (lambda c: c["panels"]["T"].update(world="sort"), ["panels.T.world = 'sort'", "sort_3_40"]),
         (lambda c: c["methods"].update(drop=None), ["methods.drop", "unknown method 'drop'", "dppo_topk_kl, "]),
         (lambda c: c["methods"]["drpo_small"].update(options={"delta": 0}), ["delta = 0", "number > 0"]),
@@ -70,9 +82,8 @@ def test_bad_configurations(change: Callable[[dict[str, Any]], None], words: lis
 
 
 def test_the_shipped_tiers_are_valid() -> None:
-    for name in ("toy", "ci"):
-        config = yaml.safe_load((ROOT / "workflows" / "config" / f"{name}.yaml").read_text())
-        assert Grid.check(config, name).keys()
+    for path in (ROOT / "workflows" / "config").glob("*.yaml"):
+        assert Grid.check(yaml.safe_load(path.read_text()), path.name).keys()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,20 @@ def coefficient(signals: Signals, config: MethodConfig) -> Tensor:
 '''
 
 
+# Loaded by every Python of a run: kills it, shell and Snakemake included, when half of a cell's results are staged.
+KILL_WHILE_PUBLISHING = """
+import os, signal
+
+def link(source, target, link=os.link, calls=[]):
+    calls.append(target)
+    if "published" in str(target) and len(calls) == 2:
+        os.kill(0, signal.SIGKILL)
+    link(source, target)
+
+os.link = link
+"""
+
+
 def made(project: Project) -> dict[str, bytes]:
     """Everything that must be the same in every run: all results but logs, timings and caches."""
     return {
@@ -119,8 +133,11 @@ def test_a_changed_setting_re_runs_what_it_affects(
     assert set(plan) - DOWNSTREAM - {"train"} == others
 
 
-def test_a_new_method_is_one_file_and_one_line_even_through_a_kill(project: Project) -> None:
-    """Adds a method, kills everything inside its training, recovers: only its cells are made, the rest is untouched."""
+def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Project, tmp_path: Path) -> None:
+    """Adds a method, kills everything inside its training and then while results are published, recovers.
+
+    Only its cells are made, the rest is untouched; of an unfinished cell nothing is in the place of its results.
+    """
     before = made(project)
     (project.root / "methods" / "catalogue" / "half_gradient.py").write_text(DUMMY)
     config = copy.deepcopy(CONFIG)
@@ -144,6 +161,20 @@ def test_a_new_method_is_one_file_and_one_line_even_through_a_kill(project: Proj
         time.sleep(0.005)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
+
+    (tmp_path / "sitecustomize.py").write_text(KILL_WHILE_PUBLISHING)
+    project.snakemake("--unlock")
+    stopped = subprocess.run(
+        project.command("--rerun-incomplete"),
+        cwd=project.root,
+        env=project.environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{project.root}"),
+        capture_output=True,
+        start_new_session=True,
+    )
+    assert stopped.returncode == -signal.SIGKILL
+    cells = [project.cell("half_gradient", seed) for seed in (0, 1)]
+    assert any((project.results / "work" / cell / "published").exists() for cell in cells)
+    assert not [path for cell in cells for path in (project.results / "runs" / cell).rglob("*") if path.is_file()]
 
     project.snakemake("--unlock")
     project.snakemake("--rerun-incomplete")

@@ -1,0 +1,104 @@
+"""definition: what the `ray` runner does about processes that die, in small pieces; whole runs are in test_ray.py.
+
+Every loss that Ray answers late or never (GCS, transfer queue, agent loop) is in `python -m workflows soak --runner`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from methods.backend import ray_launch, ray_watch
+from methods.backend.ray_watch import RayLostError, watching
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts processes that are called what Ray calls its own."""
+    monkeypatch.setattr(ray_watch, "PERIOD_SECONDS", 0.05)
+    monkeypatch.setattr(ray_watch, "PATIENCE_SECONDS", 0.3)
+    processes = []
+
+    def start(title: str, **environment: str) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([title, "60"], executable="/bin/sleep", env={**os.environ, **environment})
+        processes.append(process)
+        time.sleep(0.3)
+        return process
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+
+
+def test_a_loss_that_ray_does_not_tell_ends_the_wait(started: Callable[..., Any]) -> None:
+    """The trainer polls for what will never come."""
+    begin = time.monotonic()
+    message = r"^TransferQueueController \(pid \d+\) of this run's Ray died; do this$"
+    with pytest.raises(RayLostError, match=message), watching("do this"):
+        started("ray::TransferQueueController").kill()
+        time.sleep(30)
+    assert time.monotonic() - begin < 10
+
+
+def test_rays_own_error_is_told_with_the_process_that_died(started: Callable[..., Any]) -> None:
+    with pytest.raises(RayLostError, match=r"WorkerDict \(pid") as raised, watching(""):
+        started("ray::WorkerDict.update_actor").kill()
+        raise RuntimeError("Ray says this")
+    assert str(raised.value.__cause__) == "Ray says this"
+
+
+@pytest.mark.parametrize("title", ["ray::IDLE", "ray::some_task", "sleep", "ray::SimpleStorageUnit"])
+def test_an_error_of_the_training_stays_what_it_is(title: str, started: Callable[..., Any]) -> None:
+    """Idle workers and tasks come and go; verl closes its transfer queue after every error."""
+    with pytest.raises(ZeroDivisionError), watching(""):
+        started(title).kill()
+        time.sleep(0.2)
+        raise ZeroDivisionError
+
+
+def test_ctrl_c_stays_ctrl_c(started: Callable[..., Any]) -> None:
+    with pytest.raises(KeyboardInterrupt), watching(""):
+        started("ray::WorkerDict").kill()
+        raise KeyboardInterrupt
+
+
+def test_what_a_killed_launcher_left_is_ended(
+    started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its processes and its folder; a launcher that runs, and processes of others, are left alone."""
+    monkeypatch.setattr(ray_launch, "temporary_root", lambda: tmp_path)
+    over = subprocess.Popen(["true"])
+    over.wait()
+    folders = [tmp_path / f"{ray_launch.FOLDER}{pid}-x" for pid in (over.pid, os.getpid())]
+    for folder in folders:
+        folder.mkdir()
+    orphan, busy = (started("ray::TaskRunnerV1", **{ray_launch.MARK: str(folder)}) for folder in folders)
+    other = started("ray::TaskRunnerV1")
+    ray_launch.remove_orphans()
+    assert not psutil.pid_exists(orphan.pid) and not folders[0].exists()
+    assert busy.poll() is None and other.poll() is None and folders[1].exists()
+
+
+@pytest.mark.parametrize(("partition", "rows"), [("train", 7), ("val", 1)])
+def test_a_step_on_part_of_a_batch_is_refused(partition: str, rows: int) -> None:
+    """verl's replay buffer leaves out what a dead server did not answer; 2 prompts x 4 samples, 1 in validation."""
+    from methods.backend.ray_trainer import whole
+
+    rollout = SimpleNamespace(n=4, val_kwargs=SimpleNamespace(n=1))
+
+    def sample(keys: int) -> Any:
+        given = whole(lambda **_: (SimpleNamespace(keys=[""] * keys), {}), rollout)
+        return given(global_steps=1, partition_id=partition, batch_size=2)
+
+    assert len(sample(rows + 1)[0].keys) == rows + 1
+    with pytest.raises(RuntimeError, match=rf"the rollout gave {rows} of {rows + 1} responses"):
+        sample(rows)

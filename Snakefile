@@ -31,6 +31,7 @@ rule all:
         expand(f"{RESULTS}/scores/{{cell}}{{end}}", cell=SCORED_CELLS, end=[".json", ".samples.jsonl"]),
         TABLES,
         rules.curves.output,
+        expand(rules.theory.output, figure=THEORY),
         rules.derive.output,
         rules.agree.output,
         rules.labels.output,

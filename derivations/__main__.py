@@ -11,15 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import derivations.theorems  # noqa: F401  (registers them)
-from derivations import report, theorem
+from derivations import new, report, theorem
+from derivations.page import as_page
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m derivations", description="State, prove and certify the formulas.")
     parser.add_argument("--theorem", metavar="NAME", action="append", help="only this one, with its steps (repeatable)")
+    parser.add_argument(
+        "--new", metavar="DIVERGENCE", help='derive your own, as "sum(mu*log(mu/pi))": see derivations/new'
+    )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
-    parser.add_argument("--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX")
+    parser.add_argument(
+        "--tex", metavar="FILE", type=Path, help="write statements and steps as LaTeX, and beside it as HTML"
+    )
     parser.add_argument("--dps", metavar="N", type=int, default=50, help="decimal digits of the certificates (50)")
     parser.add_argument("--seed", metavar="N", type=int, default=0, help="seed of their random policies (0)")
     return parser
@@ -30,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     if arguments.dps < 15:
         parser.error(f"--dps is {arguments.dps}, allowed are 15 and above")
+    if arguments.new is not None:
+        return _derive_new(parser, arguments)
     try:
         chosen = [theorem.get(name) for name in arguments.theorem or theorem.names()]
     except theorem.UnknownTheoremError as error:
@@ -38,7 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         (arguments.json, report.as_json),
         (arguments.text, report.as_text),
         (arguments.tex, report.as_tex),
+        (arguments.tex and arguments.tex.with_suffix(".html"), as_page),
     )
+    if arguments.tex is not None and arguments.tex.suffix == ".html":
+        parser.error(f"--tex: {arguments.tex} is the name of the page that is written beside the LaTeX")
     for path, _ in writers:
         if path is not None and not path.parent.is_dir():
             parser.error(f"{path}: the folder {path.parent} does not exist")
@@ -55,6 +66,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(result.error, file=sys.stderr)
     print(f"{len(results) - len(failed)} of {len(results)} theorems proved and certified")
     return 1 if failed else 0
+
+
+def _derive_new(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    try:
+        text, ok = new.derive(arguments.new, arguments.dps, arguments.seed)
+    except ValueError as error:
+        parser.exit(2, f"{parser.prog}: error: --new: {error}\n")
+    print(text)
+    return 0 if ok else 1
 
 
 if __name__ == "__main__":

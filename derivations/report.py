@@ -29,7 +29,8 @@ _NOTATION = (
 
 @dataclass(frozen=True)
 class Result:
-    """What became of one theorem. `error` is None exactly if it was proved and certified. seconds: wall clock."""
+    """What became of one theorem. `error` is None exactly if it was proved and certified. seconds: of CPU, so that
+    a busy machine changes nothing."""
 
     theorem: Theorem
     steps: tuple[Step, ...]
@@ -44,7 +45,7 @@ class Result:
 
 def run(theorem: Theorem, dps: int = 50, seed: int = 0) -> Result:
     """Prove and certify one theorem; a refusal becomes `Result.error`, other exceptions propagate."""
-    start = time.perf_counter()
+    start = time.process_time()
     steps: tuple[Step, ...] = ()
     certificate, error = None, None
     try:
@@ -52,7 +53,7 @@ def run(theorem: Theorem, dps: int = 50, seed: int = 0) -> Result:
         certificate = theorem.certify(dps, seed)
     except (ProofError, CertificateError) as refused:
         error = str(refused)
-    return Result(theorem, steps, certificate, error, time.perf_counter() - start)
+    return Result(theorem, steps, certificate, error, time.process_time() - start)
 
 
 def table(results: Sequence[Result], with_seconds: bool = True) -> str:

@@ -2,6 +2,6 @@
 
 python -m eval.score            checkpoints -> scores.json, samples.jsonl (lm-eval)
 python -m eval.tables           scores and run logs -> scores.csv, curves.csv, summary.csv
-python -m eval.figures.curves   curves.csv -> curves.svg
+python -m eval.figures.curves   curves.csv -> curves.svg; disagreement, weights, finite_step, tail_rules: the theory
 python -m eval.report           all of it -> one report.html
 """

@@ -1,7 +1,8 @@
 """One self-contained HTML page: results, figures, derivations, provenance, settings, limits.
 
     python -m eval.report --title "Tether, toy tier" --figure curves.svg --table summary.csv scores.csv \\
-        --labels labels.json --derivations derivations.json --manifest manifest.json --output report.html
+        --labels labels.json --derivations theorems.json --derivation-figure weights.svg \\
+        --derivation-page derivations/theorems.html --manifest manifest.json --output report.html
 
 No time, host or link to the outside, so the same inputs give the same bytes. A figure's caption is the title and
 description inside its SVG. The derivations are what `python -m derivations --json` writes.
@@ -144,7 +145,11 @@ def build(args: argparse.Namespace) -> str:
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
     sections = [("results", "Results", f"{intro}\n{figures}\n{tables}")]
     if args.derivations:
-        body = theorems.section(read_json(args.derivations, "--derivations"), args.derivations)
+        content = read_json(args.derivations, "--derivations")
+        body = theorems.section(content, args.derivations, args.derivation_page)
+        first = len(args.figure) + 1
+        drawn = [figure_section(path, number) for number, path in enumerate(args.derivation_figure, start=first)]
+        body = "\n".join([*drawn, body])
         if args.agreement:
             body = theorems.agreement(read_json(args.agreement, "--agreement"), args.agreement) + "\n" + body
         sections.append(("derivations", "Derivations", body))
@@ -165,6 +170,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--table", type=Path, nargs="+", default=[], help="CSV files")
     parser.add_argument("--labels", type=Path, help="labels.json, for titles and marks")
     parser.add_argument("--derivations", type=Path, help="JSON of the proved formulas")
+    parser.add_argument("--derivation-figure", type=Path, nargs="+", default=[], help="SVG files, with --derivations")
+    parser.add_argument("--derivation-page", help="the proofs as a page: its place relative to the report")
     parser.add_argument("--agreement", type=Path, help="JSON of code against proofs, shown with --derivations")
     parser.add_argument("--manifest", type=Path, help="JSON of the settings")
     parser.add_argument("--limits", type=Path, help="JSON list of sentences in place of the toy world's limits")

@@ -109,10 +109,10 @@ def spread(targets: Sequence[float], gap: float, low: float, high: float) -> lis
 
 
 def new_figure(rows: int, columns: int, size: tuple[float, float], footnote: str) -> tuple[Figure, Any]:
-    """A figure in our style with a line of small print below, and its axes as a [rows, columns] array."""
+    """A figure in our style with small print of one or more lines below, and its axes as a [rows, columns] array."""
     plt.rcParams.update(matplotlib.rcParamsDefault)
     plt.rcParams.update(SETTINGS)
-    room = (0.05 + 0.17 * (1 + footnote.count("\n"))) / size[1]
+    room = (0.22 + 0.16 * footnote.count("\n")) / size[1]
     layout = ConstrainedLayoutEngine(rect=(0.0, room, 1.0, 1.0 - room))
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout=layout)
     figure.text(0.004, 0.01, footnote, color=MUTED, fontsize=9, ha="left", va="bottom", parse_math=False)

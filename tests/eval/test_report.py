@@ -138,6 +138,17 @@ def test_everything_is_escaped(inputs: dict[str, list[str]], tmp_path: Path) -> 
     assert page.text.count("<script>alert('x')</script>") >= 6
 
 
+def test_proofs_may_stand_on_a_page_of_their_own(inputs: dict[str, list[str]], tmp_path: Path) -> None:
+    """Links instead of the steps; figures of the derivations come in their section, numbered on."""
+    drawing = inputs["figure"].pop()
+    given = {**inputs, "derivation-figure": [drawing], "derivation-page": ["derivations/all of it.html"]}
+    assert build(given, tmp_path / "r.html") == 0
+    text = (tmp_path / "r.html").read_text()
+    assert 'href="derivations/all%20of%20it.html"' in text
+    assert '<a href="derivations/all%20of%20it.html#slope">Proof, 1 steps</a>' in text and "<ol>" not in text
+    assert text.index("Figure 1.") < text.index('<section id="derivations">') < text.index("Figure 2.")
+
+
 def test_same_inputs_same_bytes(inputs: dict[str, list[str]], tmp_path: Path) -> None:
     """Two runs give the same bytes, and no date."""
     assert build(inputs, tmp_path / "a.html") == 0 and build(inputs, tmp_path / "b.html") == 0

@@ -78,7 +78,10 @@ def test_a_run_ends_with_table_figure_proof_and_report(project: Project) -> None
     assert "Traceback" not in (project.results / "report.html").read_text()
     theorems = json.loads((project.results / "derivations" / "theorems.json").read_text())
     assert "predictive_direction" in json.dumps(theorems)
-    assert len(json.loads((project.results / "derivations" / "agreement.json").read_text())["agreement"]) == 7
+    assert len(json.loads((project.results / "derivations" / "agreement.json").read_text())["agreement"]) == 11
+    assert "<math" in (project.results / "derivations" / "theorems.html").read_text()
+    report = (project.results / "report.html").read_text()
+    assert report.count("<figure>") == 5 and 'href="derivations/theorems.html#tail_gap"' in report
     assert not list(project.results.rglob("*.partial")) and not list(project.results.rglob("*.tmp"))
 
 

@@ -86,8 +86,10 @@ rule report:
     input:
         tables=TABLES,
         figure=rules.curves.output,
+        theory=expand(rules.theory.output, figure=THEORY),
         labels=rules.labels.output,
         derivations=rules.derive.output.json,
+        page=rules.derive.output.page,
         agreement=rules.agree.output.json,
         manifest=rules.manifest.output,
         code=sources("eval/*.py"),
@@ -99,11 +101,12 @@ rule report:
         "../envs/tether.yaml"
     params:
         title=lambda wildcards: config["title"],
+        page=os.path.relpath(rules.derive.output.page, RESULTS),
         # The default limits are the toy world's; they would be false on another model or task.
         limits="" if all("world" in panel for panel in PANELS) else "--limits workflows/report/own_limits.json",
     shell:
         "python -m eval.report --title {params.title:q} --figure {input.figure:q} --table {input.tables:q} "
-        "--labels {input.labels:q} --derivations {input.derivations:q} --agreement {input.agreement:q} --manifest {input.manifest:q} {params.limits} "
+        "--labels {input.labels:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} --derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} {params.limits} "
         "--output {output:q} > {log:q} 2>&1"
 
 

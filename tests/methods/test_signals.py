@@ -126,3 +126,10 @@ def test_a_support_without_the_sampled_token_is_refused() -> None:
     mask = torch.ones(2, 3, dtype=torch.bool)
     mask[1, 2] = False
     sanitise(replace(broken, response_mask=mask))
+
+
+def test_sampled_ids_are_kept_inside_the_mask_and_neutral_outside() -> None:
+    mask = torch.tensor([[True, False]])
+    zeros = torch.zeros(1, 2)
+    got = sanitise(Signals(zeros, zeros, zeros, mask, sampled=torch.tensor([[7, 9]])))
+    assert got.sampled is not None and got.sampled.tolist() == [[7, 0]]

@@ -12,51 +12,37 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from sympy import Expr, Symbol
+from sympy import Expr, Min, Symbol
 
-from derivations import measures
-from derivations.numeric import evaluate, same_length
-from derivations.setting import FULL, RETAINED, i, k, mu, pi
-from derivations.steps_and_intervals import (
-    curvature,
-    finite_step_change,
-    finite_step_change_topk,
-    full_interval,
-    interval_rounding_width,
-)
+from derivations import measures, objectives
+from derivations.numeric import evaluate
+from derivations.setting import FULL, RETAINED, A, i, k, mu, pi
 from derivations.sums import total
 from derivations.tails import COLLISION, c2, mu_T, pi_T
 from derivations.theorems import (
     aggregated_tail,
     binary_measures,
+    drpo_coefficient,
+    finite_step,
+    finite_step_topk,
+    interval_rounding,
     local_global_split,
+    mask_drpo,
     measure_slopes,
+    penalties,
+    ppo_mask,
     predictive_direction,
     reduced_measures,
     reduced_tail,
     uniform_tail,
 )
-from derivations.weights import (
-    PENALTIES,
-    drpo_objective,
-    drpo_weight,
-    mask_drpo_weight,
-    penalised_slope,
-    ppo_slope,
-    spo_objective,
-    spo_weight,
-)
-
-__all__ = [
-    "MEASURES", "PENALTIES", "RULES", "curvature", "direction_binary", "direction_full", "direction_topk", "divergence",
-    "divergence_binary", "divergence_topk", "drpo_objective", "drpo_weight", "finite_step_change",
-    "finite_step_change_topk", "forward_kl", "forward_kl_topk", "full_interval", "interval_rounding_width",
-    "local_term", "mask_drpo_weight", "penalised_slope", "ppo_slope", "spo_objective", "spo_weight",
-]  # fmt: skip
+from derivations.theorems import full_interval as interval
+from derivations.theorems import spo_weight as spo
 
 Number = Any  # float or mpf
 
 MEASURES = measures.NAMES
+PENALTIES = objectives.PENALTIES
 RULES = tuple(COLLISION)
 
 _CLASS = {name: measures.term(name)(mu[i], pi[i]) for name in MEASURES}
@@ -69,7 +55,12 @@ _KL_TAIL_RULES = {
     "collision": reduced_tail.THEOREM.claim("direction"),
     "none": reduced_tail.THEOREM.claim("direction").xreplace({c2: COLLISION["none"]}),
 }
+_DRPO_OBJECTIVE = objectives.drpo(pi[k] / mu[k], A, mu[k], objectives.delta)
+_END = {label: interval.THEOREM.claim(label) for label in ("low", "high", "scarce", "sharp")}
+_LOW = _END["low"] + _END["scarce"]
+_HIGH = Min(_END["high"], interval.SEEN + _END["sharp"])
 _S2 = Symbol("S2", positive=True)
+_SPO_OBJECTIVE = objectives.spo(pi[k] / mu[k], A, objectives.eps)
 
 
 def _local_and_global(measure: str) -> tuple[Expr, Expr]:
@@ -91,10 +82,17 @@ def _known(measure: str) -> None:
         raise ValueError(f"measure is {measure!r}, allowed are {', '.join(MEASURES)}")
 
 
+def _same_length(first: Sequence[Number], second: Sequence[Number], place: int | None) -> None:
+    if len(first) != len(second):
+        raise ValueError(f"mu has {len(first)} entries, pi has {len(second)}; they must match")
+    if place is not None and not 0 <= place < len(first):
+        raise ValueError(f"the sampled token's place is {place}, allowed are 0 to {len(first) - 1}")
+
+
 def divergence(measure: str, mu: Sequence[Number], pi: Sequence[Number], backend: str = "math") -> Number:
     """D(mu || pi) over V tokens, all entries positive; nats where a logarithm occurs."""
     _known(measure)
-    same_length(mu, pi, None)
+    _same_length(mu, pi, None)
     return evaluate(_FULL[measure], {"mu": mu, "pi": pi, "n": len(mu)}, backend)
 
 
@@ -108,7 +106,7 @@ def divergence_topk(
 ) -> Number:
     """The same on M retained tokens and one tail class of mass mu_T, pi_T; an empty class (both 0) adds nothing."""
     _known(measure)
-    same_length(mu_S, pi_S, None)
+    _same_length(mu_S, pi_S, None)
     if mu_T == 0 and pi_T == 0:
         return divergence(measure, mu_S, pi_S, backend)
     values = {"mu": mu_S, "pi": pi_S, "m": len(mu_S), "mu_T": mu_T, "pi_T": pi_T}
@@ -141,7 +139,7 @@ def direction_full(
     Theorems predictive_direction (Eq. 7, forward KL) and measure_slopes (all others). TV needs mu_i != pi_i.
     """
     _known(measure)
-    same_length(mu, pi, k)
+    _same_length(mu, pi, k)
     values = {"mu": mu, "pi": pi, "k": k, "n": len(mu)}
     if measure == "forward_kl":
         return evaluate(predictive_direction.THEOREM.claim("direction"), values, backend)
@@ -153,7 +151,7 @@ def local_term(
 ) -> Number:
     """The part of direction_full from raising the sampled logit alone: theorems local_global_split, measure_slopes."""
     _known(measure)
-    same_length(mu, pi, k)
+    _same_length(mu, pi, k)
     return evaluate(_local_and_global(measure)[0], {"mu": mu, "pi": pi, "k": k, "n": len(mu)}, backend)
 
 
@@ -178,7 +176,7 @@ def direction_topk(
     ValueError for anything else.
     """
     _known(measure)
-    same_length(mu_S, pi_S, position)
+    _same_length(mu_S, pi_S, position)
     if rule not in RULES:
         raise ValueError(f"rule is {rule!r}, allowed are {', '.join(RULES)}")
     if rule == "uniform" and n_minus_m < 1:
@@ -202,3 +200,125 @@ def direction_binary(measure: str, mu_k: Number, pi_k: Number, sum_pi_squared: N
     values = {"mu": [mu_k], "pi": [pi_k], "k": 0, "S2": sum_pi_squared}
     motion = binary_measures.THEOREM.claim("motion").xreplace({binary_measures.S2: _S2})
     return evaluate(binary_measures.THEOREM.claim(measure) * motion, values, backend)
+
+
+def full_interval(
+    mu_S: Sequence[Number],
+    pi_S: Sequence[Number],
+    mu_T: Number,
+    pi_T: Number,
+    position: int,
+    n_minus_m: int,
+    mu_K: Number,
+    backend: str = "math",
+) -> tuple[Number, Number]:
+    """(low, high): what M retained tokens say about direction_full of the forward KL. Theorem full_interval.
+
+    mu_K: a bound of mu on every one of the n_minus_m >= 1 unseen tokens, the least mu among the candidates.
+    """
+    _same_length(mu_S, pi_S, position)
+    m = len(mu_S)
+    values = {
+        "mu": mu_S, "pi": pi_S, "k": position, "m": m, "n": m + n_minus_m, "mu_T": mu_T, "pi_T": pi_T, "mu_K": mu_K,
+    }  # fmt: skip
+    return evaluate(_LOW, values, backend), evaluate(_HIGH, values, backend)
+
+
+def interval_rounding_width(
+    mu_S: Sequence[Number],
+    pi_S: Sequence[Number],
+    mu_T: Number,
+    pi_T: Number,
+    position: int,
+    n_minus_m: int,
+    mu_K: Number,
+    epsilon: Number,
+    backend: str = "math",
+) -> tuple[Number, Number]:
+    """(below, above): extra width of an interval from probabilities known up to a relative error epsilon.
+
+    Theorem interval_rounding; it speaks of the ends that theorem full_interval calls lower and upper, without the
+    refinements by the least overlap and the sharp limit.
+    """
+    _same_length(mu_S, pi_S, position)
+    m = len(mu_S)
+    values = {
+        "mu": mu_S, "pi": pi_S, "k": position, "m": m, "n": m + n_minus_m, "mu_T": mu_T, "pi_T": pi_T, "mu_K": mu_K,
+        "epsilon": epsilon,
+    }  # fmt: skip
+    below, above = (evaluate(interval_rounding.THEOREM.claim(end), values, backend) for end in ("low", "high"))
+    return below, above
+
+
+def finite_step_change(
+    mu: Sequence[Number], pi: Sequence[Number], k: int, size: Number, backend: str = "math"
+) -> Number:
+    """Exact change of KL(mu || pi) after a step of size c on token k: theorem finite_step."""
+    _same_length(mu, pi, k)
+    values = {"mu": mu, "pi": pi, "k": k, "n": len(mu), "c": size}
+    return evaluate(finite_step.THEOREM.claim("change"), values, backend)
+
+
+def curvature(mu: Sequence[Number], pi: Sequence[Number], k: int, backend: str = "math") -> Number:
+    """Second derivative of KL(mu || pi) along the step on token k, at c = 0: theorem finite_step."""
+    _same_length(mu, pi, k)
+    return evaluate(finite_step.THEOREM.claim("curvature"), {"pi": pi, "k": k, "n": len(pi)}, backend)
+
+
+def finite_step_change_topk(
+    mu_S: Sequence[Number],
+    pi_S: Sequence[Number],
+    mu_T: Number,
+    pi_T: Number,
+    position: int,
+    size: Number,
+    tail_rate: Number,
+    backend: str = "math",
+) -> Number:
+    """Change of the reduced forward KL if the tail's logit falls by c * tail_rate (= c2 / pi_T): finite_step_topk."""
+    _same_length(mu_S, pi_S, position)
+    values = {"mu": mu_S, "pi": pi_S, "k": position, "m": len(mu_S), "mu_T": mu_T, "pi_T": pi_T}
+    values |= {"c": size, "gamma": tail_rate}
+    return evaluate(finite_step_topk.THEOREM.claim("change"), values, backend)
+
+
+def drpo_weight(mu_k: Number, pi_k: Number, advantage: Number, delta: Number, backend: str = "math") -> Number:
+    """DRPO's weight w of one token: theorem drpo_coefficient. The coefficient of grad log pi is w r A."""
+    values = {"mu": [mu_k], "pi": [pi_k], "k": 0, "A": advantage, "delta": delta}
+    return evaluate(drpo_coefficient.THEOREM.claim("weight"), values, backend)
+
+
+def drpo_objective(mu_k: Number, pi_k: Number, advantage: Number, delta: Number, backend: str = "math") -> Number:
+    """DRPO's objective of one token (Eq. 8), to be maximised; a loss is its negative."""
+    values = {"mu": [mu_k], "pi": [pi_k], "k": 0, "A": advantage, "delta": delta}
+    return evaluate(_DRPO_OBJECTIVE, values, backend)
+
+
+def mask_drpo_weight(mu_k: Number, pi_k: Number, advantage: Number, delta: Number, backend: str = "math") -> Number:
+    """Mask-DRPO's weight of one token, |pi_k - mu_k| != delta: theorem mask_drpo."""
+    values = {"mu": [mu_k], "pi": [pi_k], "k": 0, "A": advantage, "delta": delta}
+    return evaluate(mask_drpo.THEOREM.claim("weight"), values, backend)
+
+
+def spo_weight(mu_k: Number, pi_k: Number, advantage: Number, epsilon: Number, backend: str = "math") -> Number:
+    """SPO's weight w of one token: theorem spo_weight. The coefficient of grad log pi is w r A."""
+    values = {"mu": [mu_k], "pi": [pi_k], "k": 0, "A": advantage, "epsilon": epsilon}
+    return evaluate(spo.THEOREM.claim("weight"), values, backend)
+
+
+def spo_objective(mu_k: Number, pi_k: Number, advantage: Number, epsilon: Number, backend: str = "math") -> Number:
+    """SPO's objective of one token, to be maximised."""
+    values = {"mu": [mu_k], "pi": [pi_k], "k": 0, "A": advantage, "epsilon": epsilon}
+    return evaluate(_SPO_OBJECTIVE, values, backend)
+
+
+def penalised_slope(penalty: str, ratio: Number, advantage: Number, weight: Number, backend: str = "math") -> Number:
+    """dJ/dr of r A - weight * penalty(r), r != 1 for tv: theorem penalties. Times r: the coefficient of grad log pi."""
+    if penalty not in PENALTIES:
+        raise ValueError(f"penalty is {penalty!r}, allowed are {', '.join(PENALTIES)}")
+    return evaluate(penalties.THEOREM.claim(penalty), {"r": ratio, "A": advantage, "lambda": weight}, backend)
+
+
+def ppo_slope(ratio: Number, advantage: Number, epsilon: Number, backend: str = "math") -> Number:
+    """dJ/dr of PPO's clipped objective, r off the edges of the band: theorem ppo_mask."""
+    return evaluate(ppo_mask.THEOREM.claim("coefficient"), {"r": ratio, "A": advantage, "epsilon": epsilon}, backend)

@@ -235,14 +235,6 @@ def evaluate(expr: Expr, values: Mapping[str, Any], backend: str = "mpmath") -> 
     return function(*(values[name] for name in needed))
 
 
-def same_length(first: Sequence[Any], second: Sequence[Any], place: int | None) -> None:
-    """Raises ValueError if two policies differ in length or the sampled token's place is not in them."""
-    if len(first) != len(second):
-        raise ValueError(f"mu has {len(first)} entries, pi has {len(second)}; they must match")
-    if place is not None and not 0 <= place < len(first):
-        raise ValueError(f"the sampled token's place is {place}, allowed are 0 to {len(first) - 1}")
-
-
 def precision(dps: int) -> Any:
     """Context in which mpmath works with `dps` decimal digits. Raises ValueError below 15."""
     if dps < 15:

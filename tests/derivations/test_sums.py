@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
-from sympy import Integer, KroneckerDelta, Sum, Symbol, diff, exp, log, symbols
+from sympy import Integer, KroneckerDelta, Sum, Symbol, diff, exp, log, sign, sqrt, symbols
 
 from derivations import setting, tails
 from derivations.numeric import evaluate
@@ -106,6 +106,36 @@ def test_reserved_index_name_is_refused():
 
 def test_constant_term_counts_the_tokens():
     assert setting.FACTS.equal(total(Integer(1), i, TAIL), n - m)
+
+
+def test_logarithm_of_a_product_is_split():
+    expr = total(pi[i] * log(pi[i] / (2 * mu[i])), i, FULL)
+    apart = total(pi[i] * log(pi[i]), i, FULL) - total(pi[i] * log(mu[i]), i, FULL) - log(2)
+    assert setting.FACTS.equal(expr, apart)
+    assert not setting.FACTS.equal(expr, apart + log(2))
+
+
+def test_logarithm_of_a_factor_of_unknown_sign_is_not_split():
+    assert not setting.FACTS.equal(log(u[i] * u[j]), log(u[i]) + log(u[j]))
+
+
+def test_terms_over_one_denominator_are_seen_to_cancel():
+    whole = pi[i] + mu[i]
+    expr = total(pi[i] / whole - pi[i] ** 2 / whole**2 - pi[i] * mu[i] / whole**2, i, FULL)
+    assert setting.FACTS.equal(expr, Integer(0))
+
+
+def test_sign_of_a_difference_has_one_spelling():
+    here, there = total(pi[i] * sign(pi[i] - mu[i]), i, FULL), total(pi[j] * sign(3 * mu[j] - 3 * pi[j]), j, FULL)
+    assert setting.FACTS.equal(here, -there)
+    assert not setting.FACTS.equal(here, there)
+
+
+def test_a_sum_is_taken_for_positive_only_if_its_terms_are():
+    """sqrt(x^2) is x for x > 0 only."""
+    mass, moved = total(pi[i] ** 2, i, FULL), total(pi[i] * u[i], i, FULL)
+    assert setting.FACTS.equal(sqrt(mass**2), mass)
+    assert not setting.FACTS.equal(sqrt(moved**2), moved)
 
 
 def test_refused_steps_are_not_recorded():

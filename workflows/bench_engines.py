@@ -9,6 +9,7 @@ after the other; each training on Ray has processes of its own, as in a pipeline
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import signal
 import statistics
@@ -155,8 +156,10 @@ def watched(command: list[str], log: Path, usage: Usage) -> Iterator[Iterator[No
     seen = psutil.Process(process.pid)
 
     def ticks() -> Iterator[None]:
-        while process.poll() is None:
-            usage.look(seen)
+        for tick in itertools.count():
+            if process.poll() is not None:
+                return
+            usage.look(seen, memory_too=tick % 25 == 24)
             yield
             time.sleep(0.2)
 

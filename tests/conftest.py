@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A busy machine is no counterexample.
+settings.register_profile("tether", deadline=None)
+settings.load_profile("tether")
 
 ROOT = Path(__file__).resolve().parent.parent
 

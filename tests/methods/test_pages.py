@@ -64,7 +64,7 @@ def test_facts_are_read_from_docstring_and_options() -> None:
         "a finite number >= 1, or null for no cap",
     )
     low = facts(registry.get("ppo_clip_higher")).options[0]
-    assert low.allowed == "a finite number > 0; 0 < eps_low <= 1" and low.meaning == "widths of the band"
+    assert low.allowed == "0 < eps_low <= 1" and low.meaning == "widths of the band"
     assert facts(registry.get("dppo_topk_kl")).needs == "top-K"
 
 
@@ -264,7 +264,7 @@ def test_show_prints_facts_and_writes_the_figure(tmp_path: Path, capsys: pytest.
     out = capsys.readouterr().out
     for part in ("g = min(r, C) · A,  or 0", "Needs: sampled", "Detached: r.", "Public code: verl's", "[F: exact"):
         assert part in out
-    assert "  eps_low    number          0.2      0.1    a finite number > 0; 0 < eps_low <= 1" in out
+    assert "  eps_low    number          0.2      0.1    0 < eps_low <= 1" in out
     assert "  ratio_cap  number or none  5.0      none " in out
     options = {"eps_low": 0.1, "ratio_cap": None}
     assert figure.read_text() == page.figure(facts(registry.get("ppo_clip_higher"), options))

@@ -7,7 +7,6 @@ import fcntl
 import json
 import os
 import shutil
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -42,10 +41,9 @@ def settings_of(cell: Cell) -> dict[str, Any]:
 
 def fingerprint(cell: Cell) -> dict[str, Any]:
     """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
-    package, module = Path(methods.__file__).parent, registry.get(cell.method).module
-    own = sys.modules[module].__file__
+    package = Path(methods.__file__).parent
     shared = ("*.py", "measures/*.py", "backend/**/*.py")
-    program = [*(path for pattern in shared for path in package.glob(pattern)), *([Path(own)] if own else [])]
+    program = [*(path for pattern in shared for path in package.glob(pattern)), *registry.source_files(cell.method)]
     model = [path for path in sorted(Path(cell.model).iterdir()) if path.is_file()]
     read = [*model, *map(Path, cell.train_files), *map(Path, cell.val_files), Path(cell.reward_function.path)]
     return {

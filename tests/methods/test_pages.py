@@ -274,7 +274,7 @@ def test_show_prints_facts_and_writes_the_figure(tmp_path: Path, capsys: pytest.
     ("arguments", "message"),
     [
         (["ppo_clip_higer"], "unknown method 'ppo_clip_higer'; near: ppo_clip_higher"),
-        (["predictive"], "near: predictive_"),
+        (["predictiv"], "near: predictive"),
         (["xyz"], "unknown method 'xyz'; `python -m methods list` prints all"),
         (["drpo", "--option", "delta"], "--option 'delta': allowed is KEY=VALUE"),
         (["drpo", "--option", "delta=wide"], "delta = 'wide': allowed is a finite number > 0"),

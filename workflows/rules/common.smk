@@ -49,6 +49,11 @@ def sources(*patterns):
     return [path for path in found if os.path.isfile(path)]
 
 
+def method_files(cell):
+    """The catalogue files that a cell's method is made of."""
+    return [os.path.relpath(path) for path in registry.source_files(cell.method)]
+
+
 def labels():
     """Titles and provenance of the grid's methods, for tables and figures."""
     out = {}

@@ -27,7 +27,7 @@ TOKEN_FIGURES = {
 use rule train as record with:
     input:
         lambda wildcards: training_inputs(wildcards, TOKEN_CELLS),
-        method=lambda wildcards: sources(f"methods/catalogue/{cell_of(wildcards, TOKEN_CELLS).method}.py"),
+        method=lambda wildcards: method_files(cell_of(wildcards, TOKEN_CELLS)),
         code=sources(*PROGRAM),
     output:
         ensure(f"{RESULTS}/tokens/{SPACE.wildcard_pattern}/tokens.parquet", non_empty=True),

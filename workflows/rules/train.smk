@@ -9,7 +9,7 @@ rule train:
     input:
         training_inputs,
         # Not the whole catalogue: a new method's file re-runs nothing.
-        method=lambda wildcards: sources(f"methods/catalogue/{cell_of(wildcards).method}.py"),
+        method=lambda wildcards: method_files(cell_of(wildcards)),
         code=sources(*PROGRAM),
     output:
         metrics=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/metrics.jsonl", non_empty=True),

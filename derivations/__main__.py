@@ -14,12 +14,17 @@ import derivations.theorems  # noqa: F401  (registers them)
 from derivations import new, report, theorem
 from derivations.page import as_page
 
+LEAST_DIGITS = 25  # with fewer, the finite differences of near-certain policies are all rounding
+
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m derivations", description="State, prove and certify the formulas.")
     parser.add_argument("--theorem", metavar="NAME", action="append", help="only this one, with its steps (repeatable)")
     parser.add_argument(
-        "--new", metavar="DIVERGENCE", help='derive your own, as "sum(mu*log(mu/pi))": see derivations/new'
+        "--new",
+        metavar="DIVERGENCE",
+        help='derive your own, as "sum(mu*log(mu/pi))": see derivations/new; one that begins with a minus sign, as '
+        '"-log(sum(sqrt(mu*pi)))", is written --new="-log(...)", with the equals sign',
     )
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
@@ -34,8 +39,8 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     arguments = parser.parse_args(argv)
-    if arguments.dps < 15:
-        parser.error(f"--dps is {arguments.dps}, allowed are 15 and above")
+    if arguments.dps < LEAST_DIGITS:
+        parser.error(f"--dps is {arguments.dps}, allowed are {LEAST_DIGITS} and above")
     if arguments.new is not None:
         return _derive_new(parser, arguments)
     try:

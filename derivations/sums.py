@@ -16,7 +16,7 @@ unknowns can only miss an equality, never invent one, so `Facts.equal` errs on t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -59,6 +59,19 @@ class SumError(ValueError):
 def _bound(depth: int) -> Symbol:
     """The reserved name of a bound index; equal sums then become structurally equal."""
     return Symbol("l" if depth == 0 else f"l{depth}", integer=True, nonnegative=True)
+
+
+def apart_from_exponentials(change: Callable[[Expr], Expr], expr: Expr) -> Expr:
+    """change(expr) with every exp(sum over tokens) left alone: SymPy would write it as a Product, which no rule knows.
+
+    Only those without a free token, into which nothing can be put later.
+    """
+    held = {e: Dummy(positive=True) for e in expr.atoms(exp) if e.has(Sum) and not any(map(_is_token, e.free_symbols))}
+    return change(expr.xreplace(held)).xreplace({dummy: e for e, dummy in held.items()})
+
+
+def _is_token(symbol: Symbol) -> bool:
+    return bool(symbol.is_integer) and not symbol.is_positive
 
 
 def _collect(expr: Expr) -> Expr:
@@ -110,7 +123,8 @@ class Facts:
         if clash := [s for s in sympify(expr).free_symbols if re.fullmatch(r"l\d*", s.name)]:
             raise SumError(f"names l, l1, l2, ... are reserved for bound indices, got them free: {clash}")
         table = {plain._reduce(left, {}): right for left, right in self.known}
-        return _collect(self._reduce(sympify(expr), table))
+        expr = sympify(expr).replace(exp, lambda x: exp(_collect(self._reduce(x, table))) if x.has(Sum) else exp(x))
+        return apart_from_exponentials(lambda e: _collect(self._reduce(e, table)), expr)
 
     def equal(self, left: Expr, right: Expr) -> bool:
         """True only if left - right vanishes by the rules above, for every vocabulary size."""

@@ -7,14 +7,16 @@ nothing but the tree, so that numbers can certify what SymPy derives.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 from mpmath import exp, fsum, log, mpf, nstr, sqrt
-from sympy import Abs, Dummy, Expr, Integer, Rational, Symbol, cancel, diff, expand, factor, sign
+from sympy import Abs, Dummy, Expr, Integer, Pow, Rational, Symbol, cancel, diff, expand, factor, sign
 from sympy import exp as exp_
 from sympy import log as log_
 from sympy import sqrt as sqrt_
 
+from derivations.new.budget import Budget
 from derivations.new.parser import ExpressionError, Node, parse
 from derivations.setting import Table
 from derivations.sums import Range, total
@@ -22,6 +24,8 @@ from derivations.sums import Range, total
 p = Symbol("p", positive=True)  # mu of one token
 q = Symbol("q", positive=True)  # pi of one token
 index = Symbol("i", integer=True, nonnegative=True)
+FINEST_ROOT = 12
+ZERO = 1e-10
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Divergence:
     outer: Expr
     sums: tuple[Symbol, ...]
     terms: tuple[Expr, ...]
+    budget: Budget = field(default_factory=Budget, compare=False, repr=False)
+    _short: dict[Expr, Expr] = field(default_factory=dict, compare=False, repr=False)
 
     def over(self, *parts: Callable[[Expr], Expr]) -> Expr:
         """F where the sum of a term is the sum of what `parts` make of it (a range of tokens, a tail class)."""
@@ -41,7 +47,13 @@ class Divergence:
 
     def slopes(self) -> tuple[Expr, ...]:
         """d f_j / d pi of one token, in simple form."""
-        return tuple(simple(diff(term, q)) for term in self.terms)
+        return tuple(self.shorter(diff(term, q)) for term in self.terms)
+
+    def shorter(self, expr: Expr) -> Expr:
+        """`simple`, as far as it comes in time; remembered, so that a form is the same wherever it is used."""
+        if expr not in self._short:
+            self._short[expr] = self.budget.tried("a simple form", lambda: simple(expr), expr)
+        return self._short[expr]
 
     @property
     def bends(self) -> bool:
@@ -51,6 +63,21 @@ class Divergence:
     def outer_slopes(self) -> tuple[Expr, ...]:
         """dF / d(sum j), in the symbols `sums`."""
         return tuple(diff(self.outer, s) for s in self.sums)
+
+    def has_root_of_zero(self) -> bool:
+        """Whether a root is taken of what is 0 at pi = mu, where it has a kink."""
+        numbers, half = _Numbers(self.source), mpf("0.5")
+
+        def at_zero(node: Node, within: bool) -> bool:
+            root = node.kind == "sqrt" or (node.kind == "^" and node.children[1].number.denominator > 1)
+            if root:
+                below = node.children[0]
+                value = numbers.inside(below, half, half) if within else numbers.outside(below, [half] * 2, [half] * 2)
+                if abs(value) < ZERO:
+                    return True
+            return any(at_zero(child, within or node.kind == "sum") for child in node.children)
+
+        return at_zero(self.tree, False)
 
     def number(self, mu: Sequence[mpf], pi: Sequence[mpf]) -> mpf:
         """D of two lists of positive numbers. Raises ExpressionError where a part is not defined there."""
@@ -69,11 +96,18 @@ def divergence(source: str) -> Divergence:
 
 def simple(expr: Expr) -> Expr:
     """A short form. Only rational operations: others would split logarithms, or move factors into them."""
+    if beyond_algebra(expr):
+        return expr
     opaque = {f: Dummy() for f in expr.atoms(log_, exp_, sign, Abs)}
     reduced = cancel(expr.xreplace(opaque))
     back = {dummy: f for f, dummy in opaque.items()}
     forms = (expr, *(f.xreplace(back) for f in (reduced, factor(reduced), expand(reduced))))
     return min(forms, key=length)
+
+
+def beyond_algebra(expr: Expr) -> bool:
+    """Whether it has a root so fine that polynomials in it, of that degree, would fill the memory."""
+    return any(power.exp.is_Rational and power.exp.q > FINEST_ROOT for power in expr.atoms(Pow))
 
 
 def length(expr: Expr) -> tuple[int, str]:
@@ -115,7 +149,7 @@ def _symbolic(node: Node, sums: dict[int, Symbol]) -> Expr:
         case "^":
             return parts[0] ** parts[1]
         case name:
-            argument = simple(parts[0]) if name == "abs" else parts[0]
+            argument = Budget(2).tried("", partial(simple, parts[0]), parts[0]) if name == "abs" else parts[0]
             return {"abs": Abs, "exp": exp_, "log": log_, "sqrt": sqrt_}[name](argument)
 
 

@@ -21,7 +21,7 @@ FUNCTIONS = ("abs", "exp", "log", "sqrt")
 PROBABILITIES = ("mu", "pi")
 ALIASES = {"μ": "mu", "µ": "mu", "π": "pi", "**": "^", "−": "-", "·": "*", "×": "*"}
 # Far above any divergence one would write, far below what could exhaust a recursive parser or SymPy's powers.
-MAX_LENGTH, MAX_DEPTH, MAX_EXPONENT = 400, 40, 16
+MAX_LENGTH, MAX_DEPTH, MAX_EXPONENT, MAX_NESTED = 400, 40, 16, 64
 _TOKEN = re.compile(r"\s*(?:(?P<number>\d+\.?\d*|\.\d+)|(?P<name>[^\W\d]\w*)|(?P<mark>\*\*|[-+*/^()−·×]))")
 
 
@@ -147,6 +147,8 @@ class _Parser:
         value = _constant(exponent)
         if value is None or abs(value) > MAX_EXPONENT:
             raise self.error(f"an exponent must be a number between -{MAX_EXPONENT} and {MAX_EXPONENT}", exponent)
+        if (height := abs(value) * _height(base)) > MAX_NESTED:
+            raise self.error(f"powers of powers reach {float(height):g}, allowed are {MAX_NESTED}", exponent)
         return self._join(mark, base, Node("number", exponent.start, exponent.end, (), value))
 
     def _join(self, mark: _Token, left: Node, right: Node) -> Node:
@@ -196,6 +198,12 @@ class _Parser:
         if name == "sum":
             self.in_sum = None
         return Node(name, token.start, self.tokens[self.place - 1].end, (inner,))
+
+
+def _height(node: Node) -> Fraction:
+    """The largest product of exponents on a way down from this node, at least 1."""
+    below = max((_height(child) for child in node.children), default=Fraction(1))
+    return max(Fraction(1), abs(node.children[1].number) * below) if node.kind == "^" else below
 
 
 def _constant(node: Node) -> Fraction | None:

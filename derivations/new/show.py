@@ -40,6 +40,8 @@ def report(
         lines.append(f"  WARNING: merging the tail can raise it, the Top-K form is no bound: {findings.reduced_above}")
     if "abs" in source:
         lines.append("  abs has a kink: the formulas hold where its argument is not 0")
+    if study.divergence.has_root_of_zero():
+        lines.append("  a root of what is 0 at pi = mu has a kink there: the formulas hold elsewhere")
     lines += ["", "Step on token k: the logits move by c (e_k - pi); per unit of c, with g_i = dD/dpi_i,"]
     lines += _aligned(
         ("slope", "g_i", study.slope),
@@ -58,7 +60,9 @@ def report(
     lines += [f"    {rule:<11} c2 = {_C2[rule]:<14} {why}" for rule, why in _RULE.items()]
     lines += ["", "Checks"]
     lines += [f"  proved by SymPy for every vocabulary size: {', '.join(study.proved) or 'nothing'}"]
-    lines += [f"  not shown by SymPy, numbers only: {name}" for name in study.refused]
+    lines += [f"  not shown by SymPy, numbers only: {name} ({reason})" for name, reason in study.refused.items()]
+    if missed := sorted(set(study.divergence.budget.missed)):
+        lines.append(f"  not shown (out of time), the plainer form stands in its place: {', '.join(missed)}")
     if certificate is not None:
         lines.append(
             f"  {certificate.cases} comparisons with finite differences at {certificate.digits} digits, worst relative "

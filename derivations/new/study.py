@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from sympy import Abs, Expr, Integer, Rational, Symbol, diff, factor, sign, solve
 
 from derivations import setting, tails
-from derivations.new.divergence import Divergence, length, p, placed, q, simple, summed
+from derivations.new.budget import Budget
+from derivations.new.divergence import FINEST_ROOT, Divergence, beyond_algebra, length, p, placed, q, simple, summed
 from derivations.proof import Proof, ProofError
 from derivations.setting import FULL, RETAINED, Table, c, i, j, k, pi
-from derivations.sums import Facts, SumError, total
+from derivations.sums import Facts, SumError, apart_from_exponentials, total
 from derivations.tails import S2, c2, mu_T, pi_T
 
 r = Symbol("r", positive=True)
 G = Symbol("G", real=True)  # stands for gbar while an equation is solved
 # Above this many operations SymPy's solve may take minutes, and a reader learns nothing from the result.
 SOLVABLE_OPS = 40
+OUT_OF_TIME = "out of time"
 
 
 def mu(token: Expr) -> Expr:
@@ -69,19 +72,18 @@ class Study:
 
 def study(given: Divergence) -> Study:
     """Derive everything. The formulas are claims until `certify` has compared them with finite differences."""
-    facts = setting.FACTS
+    facts, budget = setting.FACTS, given.budget
     full = given.over(summed(mu, current, FULL))
     slope = _slope(full_sums(given), given)
-    mean = shortest(facts, total(pi[j] * slope(j), j, FULL))
-    local = shortest(facts, pi[k] * (slope(k) - mean), factor)
-    each = shortest(facts, pi[i] * (slope(i) - mean))
-    global_ = shortest(facts, -total(pi[i] * each, i, FULL))
+    mean = shortest(budget, facts, total(pi[j] * slope(j), j, FULL))
+    local = shortest(budget, facts, pi[k] * (slope(k) - mean), factor)
+    each = shortest(budget, facts, pi[i] * (slope(i) - mean))
+    global_ = shortest(budget, facts, -total(pi[i] * each, i, FULL))
     reduced = given.over(summed(mu, current, RETAINED), in_tail)
-    tail = min((shortest(tails.FACTS, form) for form in _tail_forms(given)), key=length)
+    tail = min((shortest(budget, tails.FACTS, form) for form in _tail_forms(given)), key=length)
     proved, refused = _prove(given, local + global_, tail)
-    return Study(
-        given, full, reduced, slope(i), mean, local, global_, tail, _threshold(given, mean), tuple(proved), refused
-    )
+    threshold = budget.tried("the threshold", lambda: _threshold(given, mean), None)
+    return Study(given, full, reduced, slope(i), mean, local, global_, tail, threshold, tuple(proved), refused)
 
 
 def in_tail(term: Expr) -> Expr:
@@ -102,17 +104,20 @@ def _slope(sums: dict[Symbol, Expr], given: Divergence, raw: bool = False) -> Ta
     slopes = tuple(diff(term, q) for term in given.terms) if raw else given.slopes()
     outer = [f.xreplace(sums) for f in given.outer_slopes()]
     if not raw and not given.bends:  # one expression, simplified as a whole
-        whole = simple(sum((f * g for f, g in zip(outer, slopes, strict=True)), Integer(0)))
+        whole = given.shorter(sum((f * g for f, g in zip(outer, slopes, strict=True)), Integer(0)))
         return lambda token: placed(whole, current, token, mu)
     return lambda token: sum(
         (f * placed(g, current, token, mu) for f, g in zip(outer, slopes, strict=True)), Integer(0)
     )
 
 
-def shortest(facts: Facts, expr: Expr, also: Callable[[Expr], Expr] | None = None) -> Expr:
+def shortest(budget: Budget, facts: Facts, expr: Expr, also: Callable[[Expr], Expr] | None = None) -> Expr:
     """The shortest of some equal forms, so that a reader sees pi_k - mu_k rather than what it came from."""
-    forms = [expr, signs_one_way(facts.normal(expr))]
-    forms += [also(forms[-1])] if also else []
+    if beyond_algebra(expr):
+        return expr
+    normal = budget.tried("a simple form", lambda: signs_one_way(facts.normal(expr)), expr)
+    forms = [expr, normal]
+    forms += [budget.tried("a simple form", lambda: apart_from_exponentials(also, normal), normal)] if also else []
     return min(forms, key=length)
 
 
@@ -139,7 +144,7 @@ def _tail_forms(given: Divergence, raw: bool = False) -> tuple[Expr, Expr]:
     slopes = tuple(diff(term, q) for term in given.terms) if raw else given.slopes()
     outer = [f.xreplace(sums) for f in given.outer_slopes()]
     in_class = sum((f * in_tail(g) for f, g in zip(outer, slopes, strict=True)), Integer(0))
-    mean = shortest(tails.FACTS, total(pi[i] * slope(i), i, RETAINED) + pi_T * in_class)
+    mean = shortest(given.budget, tails.FACTS, total(pi[i] * slope(i), i, RETAINED) + pi_T * in_class)
     kept = total(pi[i] ** 2 * (slope(i) - mean), i, RETAINED)
     return (
         pi[k] * (slope(k) - mean) - kept - c2 * (in_class - mean),
@@ -149,6 +154,9 @@ def _tail_forms(given: Divergence, raw: bool = False) -> tuple[Expr, Expr]:
 
 def _prove(given: Divergence, direction: Expr, tail: Expr) -> tuple[list[str], dict[str, str]]:
     """Three steps each: the derivative is the form in g; g may be simplified; the form is what is shown."""
+    if any(map(beyond_algebra, given.terms)) or beyond_algebra(given.outer):
+        reason = f"an exponent's denominator is above {FINEST_ROOT}"
+        return [], {"local + global": reason, "tail form": reason}
     exact, tail_mass = tails.exact_tail()
     whole = given.over(summed(mu, setting.along(setting.step), FULL))
     parts = given.over(summed(mu, exact, RETAINED), lambda term: term.xreplace({p: mu_T, q: tail_mass}))
@@ -157,25 +165,37 @@ def _prove(given: Divergence, direction: Expr, tail: Expr) -> tuple[list[str], d
         ("local + global", setting.FACTS, whole, _form(given, True), _form(given, False), direction, "any_divergence"),
         ("tail form", tails.FACTS, parts, _tail_forms(given, True)[0], _tail_forms(given)[0], tail, "any_reduced"),
     ):
-        by = ""
         proof = Proof(facts)
+        steps = partial(_derivative_steps, proof, moving, signs_one_way(raw))
+        steps_in_g = partial(_form_steps, given, proof, signs_one_way(form), signs_one_way(claim))
         try:
-            try:
-                slope = signs_one_way(proof.differentiate("differentiate along the step", moving, c, Integer(0)))
-                proof.equal("the derivative is the form in g", facts.normal(slope), signs_one_way(raw))
-            except (ProofError, SumError):
-                # Sums of partial fractions may be equal unseen. The theorem has this step for any sum over tokens.
-                if given.bends:
-                    raise
-                by = f" (by theorem {theorem})"
-            for term, short in zip(given.terms, given.slopes(), strict=True):
-                proof.equal("g in simple form", signs_one_way(diff(term, q)), signs_one_way(short))
-            proof.equal("the form as shown", signs_one_way(form), signs_one_way(claim))
+            # Sums of partial fractions may be equal unseen. The theorem has this step for any sum over tokens.
+            direct = given.budget.tried(name, steps, None)
+            if not direct and given.bends:
+                raise ProofError("the derivative was not shown to be the form in g")
+            if not given.budget.tried(name, steps_in_g, None):
+                raise ProofError(OUT_OF_TIME)
         except (ProofError, SumError) as error:
             refused[name] = str(error).splitlines()[0]
         else:
-            proved.append(name + by)
+            proved.append(name if direct else f"{name} (by theorem {theorem})")
     return proved, refused
+
+
+def _derivative_steps(proof: Proof, moving: Expr, form: Expr) -> bool:
+    try:
+        slope = signs_one_way(proof.differentiate("differentiate along the step", moving, c, Integer(0)))
+        proof.equal("the derivative is the form in g", proof.facts.normal(slope), form)
+    except (ProofError, SumError):
+        return False
+    return True
+
+
+def _form_steps(given: Divergence, proof: Proof, form: Expr, claim: Expr) -> bool:
+    for term, short in zip(given.terms, given.slopes(), strict=True):
+        proof.equal("g in simple form", signs_one_way(diff(term, q)), signs_one_way(short))
+    proof.equal("the form as shown", form, claim)
+    return True
 
 
 def _threshold(given: Divergence, mean: Expr) -> Threshold | None:
@@ -196,7 +216,7 @@ def _threshold(given: Divergence, mean: Expr) -> Threshold | None:
     plain = Symbol("x")  # without the assumption r > 0, which would make solve() drop roots it cannot place
     try:
         roots = solve(ratio.xreplace({r: plain}) - G, plain, check=False)
-    except NotImplementedError:
+    except (NotImplementedError, RecursionError, ValueError):
         return None
     roots = [root for root in roots if _inverts(root, ratio)]
     if not roots:

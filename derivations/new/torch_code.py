@@ -7,7 +7,7 @@ import re
 from sympy import Expr, Float, Integer, Symbol
 from sympy.printing.pycode import PythonCodePrinter
 
-from derivations.new.divergence import Divergence, p, q, simple
+from derivations.new.divergence import Divergence, p, q
 
 _NAMES = {p: Symbol("mu", positive=True), q: Symbol("pi", positive=True)}
 _FUNCTIONS = {"log": "torch.log", "exp": "torch.exp", "Abs": "torch.abs", "sign": "torch.sign"}
@@ -25,14 +25,15 @@ TINY = torch.finfo(torch.float32).tiny
 
 
 def _value(mu: Tensor, pi: Tensor) -> Tensor:
-    mu, pi = mu.clamp(min=TINY), pi.clamp(min=TINY)  # 0 log 0 = 0; a zero below a fraction is huge, not undefined
+    # 0 log 0 = 0; a zero below a fraction is huge, not undefined. In float64, as float32 has no square of TINY.
+    dtype, mu, pi = pi.dtype, mu.double().clamp(min=TINY), pi.double().clamp(min=TINY)
 {value}
 
 
 def _logit_gradient(mu: Tensor, pi: Tensor) -> Tensor:
-    mu, pi = mu.clamp(min=TINY), pi.clamp(min=TINY)
+    dtype, mu, pi = pi.dtype, mu.double().clamp(min=TINY), pi.double().clamp(min=TINY)
 {gradient}
-    return weighted - pi * weighted.sum(-1, keepdim=True)
+    return (weighted - pi * weighted.sum(-1, keepdim=True)).to(dtype)
 
 
 {constant} = Measure("{name}", "{source}", _value, _logit_gradient{divides})
@@ -66,14 +67,14 @@ def torch_code(given: Divergence, name: str = "my_measure") -> str:
         raise ValueError(f"name is {name!r}, allowed are lower-case letters, digits and underscores")
     sums = [f"    {s} = {_summed(f)}" for s, f in zip(given.sums, given.terms, strict=True)]
     outer = _code(given.outer)
-    value = [*sums, f"    return {outer if outer == 's_1' else f'({outer})'}.squeeze(-1)"]
-    weighted = [simple(q * g) for g in given.slopes()]
+    value = [*sums, f"    return {outer if outer == 's_1' else f'({outer})'}.squeeze(-1).to(dtype)"]
+    weighted = [given.shorter(q * g) for g in given.slopes()]
     if given.bends:
         parts = " + ".join(f"({_code(f)}) * ({_code(w)})" for f, w in zip(given.outer_slopes(), weighted, strict=True))
         gradient = [*sums, f"    weighted = {parts}  # pi_i dD/dpi_i"]
     else:
         whole = sum((f * g for f, g in zip(given.outer_slopes(), given.slopes(), strict=True)), Integer(0))
-        gradient = [f"    weighted = {_code(simple(q * whole))}  # pi_i dD/dpi_i"]
+        gradient = [f"    weighted = {_code(given.shorter(q * whole))}  # pi_i dD/dpi_i"]
     return _TEMPLATE.format(
         source=given.source,
         value="\n".join(value),

@@ -23,6 +23,7 @@ SOURCES = {
     "bhattacharyya": "-2*log(sum(sqrt(mu*pi)))",
     "alpha": "(1-sum(mu^.3*pi^.7))/.21",
     "two sums": "sum(mu^2/pi) - 1 + sum((mu-pi)^2)*exp(sum((sqrt(mu)-sqrt(pi))^2))",
+    "triangular": "sum((mu-pi)^2/(mu+pi))",
     "constant sum": "sum(mu^2/pi)/sum(1) - 1/sum(1)",
 }
 
@@ -93,6 +94,7 @@ def test_zero_probabilities_give_numbers(name):
     mu = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0]])
     pi = torch.tensor([[0.4, 0.6, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     measure = executed(SOURCES[name])
+    assert measure.value(mu, pi).dtype == measure.logit_gradient(mu, pi).dtype == torch.float32
     assert not measure.value(mu, pi).isnan().any() and not measure.logit_gradient(mu, pi).isnan().any()
 
 

@@ -149,9 +149,9 @@ def test_missing_folder_is_named_before_the_work(option, tmp_path, capsys):
 
 def test_too_few_digits_are_refused(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["--dps", "4"])
+        main(["--dps", "24"])
     assert stopped.value.code == 2
-    assert "--dps is 4, allowed are 15 and above" in capsys.readouterr().err
+    assert "--dps is 24, allowed are 25 and above" in capsys.readouterr().err
 
 
 def test_failed_write_leaves_the_old_file_alone(tmp_path, monkeypatch):

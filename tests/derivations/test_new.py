@@ -6,12 +6,15 @@ Not covered here: that the printed torch code is right (tests/agreement/test_new
 from __future__ import annotations
 
 import dataclasses
+import sys
+import time
 
 import pytest
 from sympy import Symbol, exp, log, sqrt
 
 from derivations import new
 from derivations.__main__ import main
+from derivations.new import budget
 from derivations.new.certify import certify, look, threshold_tokens
 from derivations.new.divergence import divergence, p
 from derivations.new.parser import MAX_LENGTH, ExpressionError, parse
@@ -115,6 +118,7 @@ def test_merging_the_tail_may_raise_l2_but_no_f_divergence():
         ("sum(2mu)", "an operator is missing here", 5),
         ("sum(mu pi)", "an operator is missing here", 7),
         ("sum(mu^pi)", "an exponent must be a number between -16 and 16", 7),
+        ("sum(((mu^9)^9)-mu)", "powers of powers reach 81, allowed are 64", 12),
         ("sum(mu)^9^9", "an exponent must be a number", 8),
         ("sum(mu*)", "')' where a value is expected", 7),
         ("sum(mu)+", "the expression ends where a value is expected", 8),
@@ -193,6 +197,51 @@ def test_a_threshold_without_a_real_value_is_none():
     """Solving for r gives a root that is complex for some policies."""
     found = study(divergence("sum((mu^(1/3)-pi^(1/3))^2)"))
     assert found.threshold is not None and threshold_tokens(found, 30, 0) == 0
+
+
+@pytest.mark.parametrize(
+    "source", ["exp(sum(mu*log(mu/pi)))-1", "1-exp(-sum(mu*log(mu/pi)))", "exp(sum(abs(mu-pi)))-1"]
+)
+def test_exp_of_a_sum_is_proved(source):
+    """SymPy would make a Product of it."""
+    found = study(divergence(source))
+    assert len(found.proved) == 2 and certify(found, 30, 0).cases > 50
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("1-sum(mu^0.123456789*pi^0.876543211)", "local + global (an exponent's denominator is above 12)"),
+        ("sum((mu-pi)^2)^16", "not shown (out of time)"),
+        ("sum(mu*log(mu/pi)/pi^16)", "not shown (out of time)"),
+        ("sum(abs(mu-pi)^15/(mu+pi)^14)", "not shown (out of time)"),
+    ],
+)
+def test_what_algebra_cannot_do_in_time_is_left_to_numbers(source, said, monkeypatch):
+    monkeypatch.setattr(budget, "SECONDS", 1.0)
+    start = time.process_time()
+    text, ok = new.derive(source)
+    assert ok and said in text and "comparisons with finite differences" in text
+    assert time.process_time() - start < 20
+
+
+def test_more_digits_tell_rounding_from_a_refutation():
+    text, ok = new.derive("sum(mu^5/pi^4)-1")
+    assert ok and "REFUTED" not in text
+
+
+def test_a_solver_that_gives_up_is_no_crash(monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("no root")
+
+    monkeypatch.setattr(sys.modules["derivations.new.study"], "solve", refuse)
+    assert study(divergence("sum((pi-mu)^2/mu)")).threshold is None
+
+
+def test_a_root_of_zero_is_a_kink():
+    roots = ("sqrt(sum((mu-pi)^2))", "sum(((mu-pi)^2)^(1/2))")
+    assert all(divergence(source).has_root_of_zero() for source in roots)
+    assert not any(divergence(source).has_root_of_zero() for source in CATALOGUE.values())
 
 
 def test_the_same_text_again():

@@ -71,9 +71,10 @@ _NOTATION = (
 )
 _METHOD = (
     r"Each formula is proved by differentiating the divergence (or objective) itself, with SymPy, for a symbolic "
-    r"number of tokens $n$: nothing is checked for $n = 3$ only. Sums over $n$ tokens are handled by four rules. A sum "
+    r"number of tokens $n$: nothing is checked for $n = 3$ only. Sums over $n$ tokens are handled by five rules. A sum "
     r"of terms is split and factors without the index leave it; a constant term is multiplied by the number of terms; "
-    r"$\mathbf{1}[i=k]$ picks one term; and stated facts such as $\sum_i \mu_i = 1$ may be used. Two sides are equal "
+    r"$\mathbf{1}[i=k]$ picks one term; stated facts such as $\sum_i \mu_i = 1$ may be used; and the "
+    r"logarithm of a product of positive factors is the sum of their logarithms. Two sides are equal "
     r"if their difference then vanishes. Every line of a proof was checked when this page was written. The line "
     r"named certificate compares the stated formula with finite differences of the divergence at 50 digits, on random "
     r"policies from flat to nearly certain, by code that shares nothing with the proof.",

@@ -63,7 +63,7 @@ def table(results: Sequence[Result], with_seconds: bool = True) -> str:
         certificate = result.certificate
         rows.append(
             [
-                result.theorem.name, result.theorem.source, result.theorem.mark, "yes" if result.ok else "NO",
+                result.theorem.name, result.theorem.source, result.theorem.mark, _proved(result),
                 str(len(result.steps)), str(certificate.cases) if certificate else "-",
                 nstr(certificate.worst, 2) if certificate else "-", f"{result.seconds:.2f}",
             ]
@@ -73,7 +73,15 @@ def table(results: Sequence[Result], with_seconds: bool = True) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines.insert(1, "  ".join("-" * width for width in widths))
+    noted = [result.theorem for result in results if result.theorem.unproved]
+    lines += [f"* {theorem.name}: {plain(theorem.unproved)}" for theorem in noted]
     return "\n".join([*lines, _MARKS])
+
+
+def _proved(result: Result) -> str:
+    if not result.ok:
+        return "NO"
+    return "yes *" if result.theorem.unproved else "yes"
 
 
 def steps_text(result: Result) -> str:

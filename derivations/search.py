@@ -103,11 +103,19 @@ def compositions(whole: int, parts: int) -> Iterator[Parts]:
             yield (first, *rest)
 
 
+def is_topk_support(mu: Parts, retained: int) -> bool:
+    """Whether the first `retained` tokens are a Top-K of mu and the sampled token 0, which may be one of them or rare.
+
+    Every retained token but the sampled one is then at least as likely as any of the tail; alone, token 0 is the Top-1.
+    """
+    return retained == len(mu) or min(mu[1:retained], default=mu[0]) >= max(mu[retained:])
+
+
 def _candidates(measure: str, denominator: int, tokens: int, retained: int) -> Iterator[Example]:
     """Every case once: tokens that a formula treats alike come in order."""
     for mu in compositions(denominator, tokens):
-        if retained < tokens and max(mu[:retained]) < max(mu[retained:]):
-            continue  # the likeliest token under mu is always retained
+        if not is_topk_support(mu, retained):
+            continue
         for pi in compositions(denominator, tokens):
             pairs = list(zip(mu, pi, strict=True))
             if measure == "tv" and any(p == q for p, q in pairs):

@@ -53,7 +53,7 @@ TINY = Float("1e-15")  # at 30 digits no rounding of a vanishing expression come
 
 
 class SumError(ValueError):
-    """A sum that the four rules cannot treat without an assumption that nobody stated."""
+    """A sum that the five rules cannot treat without an assumption that nobody stated."""
 
 
 def _bound(depth: int) -> Symbol:

@@ -19,24 +19,30 @@ from derivations.render import latex, plain, text
 from derivations.sums import SumError
 
 Claims = Mapping[str, Expr]
+_RELATION = {"=": "=", "<=": r"\le"}
 MARKS = ("F", "S", "I", "N")  # provenance, as in the table of methods.registry: full text, secondary, inferred, ours
 
 
 @dataclass(frozen=True)
 class Claim:
-    """`left = right`; left is LaTeX for the reader, right a SymPy expression for the machine."""
+    """`left = right`, or `left <= right`; left is LaTeX for the reader, right a SymPy expression for the machine."""
 
     label: str
     left: str
     right: Expr
+    relation: str = "="
 
     @property
     def latex(self) -> str:
-        return f"{self.left} = {latex(self.right)}"
+        return self.aligned("")
 
     @property
     def text(self) -> str:
-        return f"{plain(self.left)} = {text(self.right)}"
+        return f"{plain(self.left)} {self.relation} {text(self.right)}"
+
+    def aligned(self, mark: str = "&") -> str:
+        """As LaTeX, with an alignment mark before the relation."""
+        return f"{self.left} {mark}{_RELATION[self.relation]} {latex(self.right)}"
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,7 @@ class Theorem:
     statement, assumptions: English with $...$ for mathematics. source: paper and equation. mark: one of MARKS.
     prover(claims) returns checked steps or raises ProofError; certifier(claims, dps, seed) compares the claims with
     finite differences of the divergence or objective and returns a Certificate or raises CertificateError.
+    unproved: which parts of the argument stand in words, or in numbers alone.
     """
 
     name: str
@@ -57,6 +64,7 @@ class Theorem:
     claims: tuple[Claim, ...]
     prover: Callable[[Claims], list[Step]]
     certifier: Callable[[Claims, int, int], Certificate]
+    unproved: str = ""
 
     def __post_init__(self) -> None:
         if self.mark not in MARKS:
@@ -68,7 +76,7 @@ class Theorem:
     @property
     def latex(self) -> str:
         """The claims as lines of an aligned display."""
-        return " \\\\\n".join(claim.latex.replace(" = ", " &= ", 1) for claim in self.claims)
+        return " \\\\\n".join(claim.aligned() for claim in self.claims)
 
     def claim(self, label: str) -> Expr:
         """The stated right-hand side with this label; KeyError lists the labels there are."""

@@ -9,9 +9,10 @@ from sympy import Abs, Integer, Symbol
 from derivations import measures, setting
 from derivations.numeric import Certificate, Comparison, Pair, certificate, evaluate, forward_kl, random_pairs
 from derivations.proof import Proof, Step
-from derivations.setting import FULL, c, i, k, mu, pi
+from derivations.setting import FULL, c, i, k, mu, n, pi
 from derivations.sums import total
 from derivations.theorem import Claim, Claims, Theorem, register
+from derivations.theorems import local_global_split
 
 top, bottom = Symbol("pi_max", positive=True), Symbol("pi_min", positive=True)
 TV = total(Abs(pi[i] - mu[i]), i, FULL) / 2
@@ -39,9 +40,10 @@ def prove(claims: Claims) -> list[Step]:
     proof.equal("summed over the tokens", total(Abs(pi[i] - mu[i]) * (top - bottom) / 2, i, FULL), claims["bound"])
     # Two tokens: pi = (p, q), mu = (p - s, q + s), p + q = 1.
     p, q, s = (Symbol(name, positive=True) for name in "pqs")
-    two = p * s - q * s
-    proof.equal("two tokens, $\\pi = (p, q)$, $p \\ge q$, $\\mu = (p - s, q + s)$: the bound is reached",
-                claims["bound"].xreplace({2 * TV: 2 * s, top: p, bottom: q}), two)  # fmt: skip
+    both = local_global_split.THEOREM.claim("global").xreplace({n: Integer(2)}).doit()
+    b = both.xreplace({pi[0]: p, pi[1]: q, mu[0]: p - s, mu[1]: q + s})
+    proof.equal("two tokens, $\\pi = (p, q)$, $p \\ge q$, $\\mu = (p - s, q + s)$: $b \\le 0$ and the bound is reached",
+                claims["bound"].xreplace({2 * TV: 2 * s, top: p, bottom: q}), -b)  # fmt: skip
     return proof.steps
 
 
@@ -72,7 +74,7 @@ THEOREM = register(
         source="own derivation",
         mark="N",
         assumptions=(*setting.ASSUMPTIONS, r"$\pi_{max}$ and $\pi_{min}$ are the largest and smallest $\pi_i$"),
-        claims=(Claim("bound", r"\max |b|", TV * (top - bottom)),),
+        claims=(Claim("bound", "|b|", TV * (top - bottom), "<="),),
         prover=prove,
         certifier=certify,
     )

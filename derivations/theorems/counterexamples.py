@@ -46,7 +46,7 @@ _TABLE: dict[str, tuple[int, ...]] = {
     "js": (6, 6, 5, 6, 7, 6),
     "hellinger2": (6, 6, 5, 6, 7, 6),
     "chi2_pearson": (6, 6, 6, 7, 8, 7),
-    "chi2_neyman": (7, 4, 5, 6, 5, 6),
+    "chi2_neyman": (7, 4, 5, 6, 5, 7),
     "l2": (6, 6, 6, 8, 6, 7),
 }
 #: case -> smallest common denominator of a counterexample; 0 in the table: the local term is the ratio criterion
@@ -79,6 +79,9 @@ def certify(claims: Claims, dps: int, seed: int) -> Certificate:
         mu, pi = ([mpf(part) / example.denominator for part in parts] for parts in (example.mu, example.pi))
         state, m, divergence = Pair(mu, [log(p) for p in pi], 0), example.retained, DIVERGENCES[case.measure]
         reduced = merge_tail(mu, m)
+        if m < len(mu):
+            least = min(mu[1:m], default=mu[0])
+            check.at_most(max(mu[m:]), least, f"{case.label}: S is a Top-K and the sampled token")
 
         def slope(pair: Pair) -> mpf:
             return check.along(pair, pair.step, lambda policy: divergence(pair.mu, policy))
@@ -124,7 +127,8 @@ THEOREM = register(
         mark="N",
         assumptions=(
             r"$\mu$ and $\pi$ are multiples of one fraction $1/N$; ties of the criterion or the slope do not count",
-            r"for TV no $\pi_i$ equals $\mu_i$; the likeliest token under $\mu$ is retained",
+            r"for TV no $\pi_i$ equals $\mu_i$; every retained token but the sampled one is at least as likely under "
+            r"$\mu$ as any of the tail",
         ),
         claims=tuple(
             Claim(case.label, rf"N_{{\text{{{case.label.replace('_', ' ')}}}}}", Integer(size))

@@ -21,8 +21,9 @@ from derivations.numeric import (
 from derivations.proof import Proof, Step
 from derivations.setting import RETAINED, c, i, k, mu, pi
 from derivations.sums import total
-from derivations.tails import COLLISION, mu_T, pi_T
+from derivations.tails import COLLISION, c2, mu_T, pi_T
 from derivations.theorem import Claim, Claims, Theorem, register
+from derivations.theorems import reduced_tail
 from derivations.theorems.finite_step import SIZES
 from derivations.theorems.uniform_tail import flat_pair
 
@@ -41,6 +42,11 @@ def prove(claims: Claims) -> list[Step]:
         here = change.xreplace({rate: COLLISION[rule] / pi_T})
         claimed = proof.differentiate(f"{name}: and the claim with $\\gamma = c_2 / \\pi_T$ of this rule", here, c)
         proof.equal(f"{name}: they agree for every $c$", slope, claimed)
+    any_tail = change.xreplace({rate: c2 / pi_T})
+    start = proof.differentiate(
+        r"any tail, $\gamma = c_2 / \pi_T$: the claim's slope at the start", any_tail, c, Integer(0)
+    )
+    proof.equal("it is the exact slope of theorem reduced_tail", start, reduced_tail.THEOREM.claim("direction"))
     proof.equal("both start at zero", change.xreplace({c: Integer(0)}), Integer(0))
     return proof.steps
 

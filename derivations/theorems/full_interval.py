@@ -11,6 +11,7 @@ from sympy import Expr, Integer, Max, Min, Symbol, sqrt
 from derivations import measures, tails
 from derivations.numeric import Certificate, Comparison, Pair, certificate, evaluate, forward_kl, random_pairs, retained
 from derivations.proof import Proof, Step
+from derivations.render import latex
 from derivations.setting import RETAINED, TAIL, c, i, k, m, mu, n, pi
 from derivations.sums import total
 from derivations.tails import COLLISION, c2, mu_T, pi_T
@@ -71,13 +72,19 @@ def _sharp(proof: Proof, claims: Claims) -> None:
 
 def prove(claims: Claims) -> list[Step]:
     proof = Proof(tails.FACTS)
-    overlap = total(pi[i] * mu[i], i, TAIL)
+    overlap, squares = total(pi[i] * mu[i], i, TAIL), total(pi[i] ** 2, i, TAIL)
     proof.equal(r"it is a part that was seen, plus the tail's overlap minus $c_2$",
                 full_slope(proof), SEEN + overlap - c2)  # fmt: skip
     _overlap(proof, claims)
     _sharp(proof, claims)
-    proof.equal(r"lowest: no overlap and all of $\pi_T$ on one token", SEEN - LARGEST, claims["low"])
-    proof.equal("highest: the largest overlap and a flat tail", SEEN + claims["overlap"] - LEAST, claims["high"])
+    slope = SEEN + overlap - c2
+    above_low = overlap + total(pi[i] * (pi_T - pi[i]), i, TAIL)
+    proof.equal(r"the slope exceeds the lower end by products of what is not negative; $c_2$ written out",
+                slope.xreplace({c2: squares}) - claims["low"], above_low)  # fmt: skip
+    for cap in (mu_K, mu_T):
+        below_high = total(pi[i] * (cap - mu[i]), i, TAIL) + total((pi[i] - pi_T / (n - m)) ** 2, i, TAIL)
+        proof.equal(f"and falls short of the upper end by such products and squares, where the limit is ${latex(cap)}$",
+                    claims["high"].xreplace({CAP: cap}) - slope.xreplace({c2: squares}), below_high)  # fmt: skip
     return proof.steps
 
 
@@ -175,7 +182,7 @@ THEOREM = register(
             Claim("high", r"\text{upper end}", SEEN + pi_T * CAP - pi_T**2 / (n - m)),
             Claim("overlap", r"\sup \sum_{i \in T} \pi_i \mu_i", pi_T * CAP),
             Claim("scarce", r"\inf \sum_{i \in T} \pi_i \mu_i", pi_T * Max(0, mu_T - (n - m - 1) * CAP)),
-            Claim("sharp", r"\sup \sum_{i \in T} \pi_i (\mu_i - \pi_i)", sqrt(WORST * Q) - WORST),
+            Claim("sharp", r"\sum_{i \in T} \pi_i (\mu_i - \pi_i)", sqrt(WORST * Q) - WORST, "<="),
         ),
         prover=prove,
         certifier=certify,

@@ -13,7 +13,7 @@ from derivations.convexity import SMOOTH, increasing, slope_in_ratio, w
 from derivations.numeric import DIVERGENCES, GENTLE, Certificate, Comparison, Pair, certificate, evaluate, random_pairs
 from derivations.objectives import r
 from derivations.proof import Proof, Step
-from derivations.setting import FULL, i, k, mu, pi
+from derivations.setting import FULL, i, k, mu, n, pi
 from derivations.sums import total
 from derivations.theorem import Claim, Claims, Theorem, register
 from derivations.theorems import measure_slopes
@@ -53,6 +53,17 @@ VALUES: dict[str, dict[Expr, Expr]] = {
     "chi2_neyman": {Y: _x},
 }
 
+_y = Symbol("y", positive=True)
+#: the same away from pi = mu, where R, Q, X and Y are positive and BC is below 1: values for any y > 0
+APART: dict[str, dict[Expr, Expr]] = {
+    "reverse_kl": {_real: log(1 + _y)},
+    "jeffreys": {_x: 1 / (1 + _y)},  # 1 - x - log(x) falls with x, from 0 at x = 1
+    "js": {_x: 1 / (1 + _y)},
+    "hellinger2": {_x: 1 / (1 + _y)},
+    "chi2_pearson": {_x: _y},
+    "chi2_neyman": {_x: (1 + _y) ** 2 - 1},
+}
+
 
 def _by_definition(expr: Expr) -> Expr:
     """LambertW(x e^x) = x for x > 0."""
@@ -73,9 +84,15 @@ def prove(claims: Claims) -> list[Step]:
         proof.equal(f"{name}: the slope at the threshold is the mean, so there the local term changes its sign",
                     slope.xreplace({w: place}), MEANS[name].xreplace(value))  # fmt: skip
         proof.greater(f"{name}: and it is a ratio, positive", place, Integer(0))
+        if name in APART:
+            ends = (place.xreplace(APART[name]), Integer(1))
+            larger, smaller = ends if name != "chi2_neyman" else ends[::-1]
+            proof.greater(f"{name}: it is not 1 where $\\pi$ and $\\mu$ differ", larger, smaller)
     local = measure_slopes.THEOREM.claim("l2, local").xreplace({pi[k]: mu[k] * r})
     proof.equal("l2: the local term is $r$ minus the threshold, times something positive",
                 local, mu[k] ** 2 * r * (r - claims["l2"]))  # fmt: skip
+    uniform = claims["l2"].replace(lambda e: e.is_Indexed and e.base == pi, lambda e: 1 / n)
+    proof.equal(r"l2: it is 1 also for other pairs, as for uniform $\pi$ and any $\mu$", uniform, Integer(1))
     proof.equal(
         r"tv: $\sum_i \pi_i s_i$ lies below 1 by a sum that is positive, because some $\pi_i$ lies below $\mu_i$ "
         r"($s_i = -1$), and in the same way above -1; so the local term $\pi_k (s_k - \sum_i \pi_i s_i) / 2$ has the "
@@ -116,9 +133,10 @@ THEOREM = register(
         title="What the local term compares the ratio with",
         statement=(
             r"The local term of each measure is positive exactly where the sampled ratio $r = \pi_k / \mu_k$ exceeds "
-            r"the threshold below. It is 1 for the forward KL and for TV alone: only for these two is the ratio "
+            r"the threshold below. It is always 1 for the forward KL and for TV alone: only for these two is the ratio "
             r"criterion the predicted direction without its global term. For the others even the local term has a "
-            r"shifted threshold, which is 1 only where $\pi = \mu$; for Jeffreys it solves $1 - 1/r + \log r = R$, "
+            r"shifted threshold. It is never 1 where $\pi$ and $\mu$ differ, but for l2, where $B = 0$ makes it 1, as "
+            r"for uniform $\pi$; for Jeffreys it solves $1 - 1/r + \log r = R$, "
             r"$R$ the KL of $\pi$ to $\mu$ (LambertW is the inverse of $x e^x$)."
         ),
         source="own derivation",

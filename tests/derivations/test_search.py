@@ -47,9 +47,16 @@ def test_merged_tail_of_an_f_divergence_has_no_counterexample(monkeypatch):
     search.smallest.cache_clear()
 
 
+def test_a_support_is_a_top_k_and_the_sampled_token():
+    assert search.is_topk_support((1, 3, 2, 2), 2) and search.is_topk_support((3, 2, 1), 1)
+    assert not search.is_topk_support((3, 1, 2, 1), 2), "a rare token that nobody sampled"
+    assert not search.is_topk_support((1, 3, 2), 1)
+    assert str(search.smallest("chi2_neyman", "collision", 4, 2)).startswith(r"$\mu = (2, 2, 1, 2) / 7$")
+
+
 def test_sampled_and_likeliest_token_are_retained():
     for rule in formulas.RULES:
         example = search.smallest("forward_kl", rule, 4, 2)
-        assert max(example.mu[:2]) >= max(example.mu[2:])
+        assert example.mu[1] >= max(example.mu[2:])
         mu, pi = example.policies("math")
         assert sum(mu) == pytest.approx(1) and sum(pi) == pytest.approx(1)

@@ -131,7 +131,8 @@ def bounds(signals: Signals, rounding: Rounding) -> Bounds:
         # A sum of squares: twice the error of its log-probs, and its own rounding.
         width = stored * (2 * rounding.relative + 4 * rounding.absolute)
         total = total.intersected(Interval(stored - width, stored + width))
-        collision = collision.intersected(total - retained)
+        # Of no tail, the difference may round to below zero.
+        collision = collision.intersected(total - retained).clamped(0.0, 1.0)
     # The other unseen ids hold at most `largest` each, so a tail of few ids cannot hide its mass from pi.
     fewest = (mu_tail.lower - ((unseen - 1).clamp(min=0) * largest).nan_to_num(torch.inf)).clamp(min=0.0)
     cross = Interval(

@@ -1,7 +1,7 @@
 """agreement: the shipped interval and finite step against the formulas that `derivations` proves, at 50 digits.
 
-Covered: forward KL, float64 inputs taken as exact. Not covered: the widening by rounding, intervals of other measures
-and sum pi^2 as a further input (tests/methods).
+Covered: forward KL with its widening by rounding and with sum pi^2 known; of the other measures, that the interval
+holds the truth. Not covered: how tight those others are, and the storage formats (tests/methods).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from mpmath import mp, mpf
 
 from agreement_rows import CASES, Exact, exact, signals
 from derivations import formulas
-from methods.certificate import EXACT, direction_interval
-from methods.directions import TAIL_RULES
+from derivations.numeric import evaluate
+from derivations.theorems import full_interval
+from methods.certificate import CERTIFIED_MEASURES, EXACT, ROUNDINGS, Rounding, direction_interval
+from methods.directions import TAIL_RULES, full_direction
 from methods.finite_step import predicted_change
-from methods.measures import FORWARD_KL
+from methods.measures import FORWARD_KL, MEASURES
 
 TOLERANCE = 2e-13  # the shipped interval is widened by 1e-14 for its own arithmetic
 SIZES = (-2.0, -0.1, 1e-6, 0.3, 5.0)
@@ -43,6 +45,63 @@ def test_interval_is_the_proved_one_and_holds_the_truth(case):
                 assert abs(low - float(proved[0])) < TOLERANCE and abs(high - float(proved[1])) < TOLERANCE
                 compared += 1
     assert compared > 0
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "no tail"])
+def test_rounding_widens_by_no_more_than_the_proved_width(case):
+    """Every log-prob off by up to a: within the plain ends and their proved widths, with epsilon = e^a - 1."""
+    absolute = 1e-4
+    row = replace(signals(CASES[case]), sum_pi_squared=None)
+    ours, plain = (direction_interval(row, FORWARD_KL, Rounding(0.0, size)) for size in (absolute, 0.0))
+    compared = 0
+    with mp.workdps(50):
+        for place, position in enumerate(exact(CASES[case])):
+            if not position.tail:
+                continue
+            least = min(position.mu[token] for token in position.candidates)
+            cells = (*position.cells, position.place, len(position.tail), least)
+            mu, pi, mu_tail, pi_tail = position.cells
+            known = {"mu": mu, "pi": pi, "mu_T": mu_tail, "pi_T": pi_tail, "mu_K": least, "k": position.place}
+            known |= {"m": len(mu), "n": len(position.mu)}
+            low, high = (evaluate(full_interval.THEOREM.claim(end), known) for end in ("low", "high"))
+            widths = formulas.interval_rounding_width(*cells, mp.expm1(mpf(absolute)), backend="mpmath")
+            lower, upper = float(ours.lower[0, place]), float(ours.upper[0, place])
+            assert float(low - widths[0]) - TOLERANCE <= lower < float(plain.lower[0, place])
+            assert float(plain.upper[0, place]) < upper <= float(high + widths[1]) + TOLERANCE
+            compared += 1
+    assert compared > 0
+
+
+@pytest.mark.parametrize("measure", CERTIFIED_MEASURES)
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_interval_of_every_measure_holds_the_truth(case, known, measure):
+    """With sum pi^2 known or not. Where there is no tail the interval is a point: a wrong sign anywhere shows."""
+    row = signals(CASES[case])
+    row = row if known else replace(row, sum_pi_squared=None)
+    ours, sharp = (direction_interval(row, MEASURES[measure], rounding) for rounding in (ROUNDINGS["float64"], EXACT))
+    truth = full_direction(
+        MEASURES[measure], CASES[case].logits_mu.softmax(-1), CASES[case].logits_pi.softmax(-1), CASES[case].sampled
+    )
+    assert (ours.lower[0] <= truth).all() and (truth <= ours.upper[0]).all()
+    if case == "no tail":
+        assert ((sharp.lower[0] - truth).abs() < TOLERANCE).all() and ((sharp.upper[0] - truth).abs() < TOLERANCE).all()
+
+
+@pytest.mark.parametrize("case", ["typical", "one candidate", "flat policies"])
+def test_a_known_sum_of_squares_pins_the_collision_mass(case):
+    """Then only the overlap of the two tails is unknown, between its least and Cauchy-Schwarz or its largest."""
+    ours = direction_interval(signals(CASES[case]), FORWARD_KL, EXACT)
+    with mp.workdps(50):
+        for place, position in enumerate(exact(CASES[case])):
+            mu, pi, mu_tail, pi_tail = position.cells
+            largest = min(mu_tail, *(position.mu[token] for token in position.candidates))
+            seen = pi[position.place] - mu[position.place] + mp.fsum(p * q for p, q in zip(mu, pi, strict=True))
+            seen -= mp.fsum(p * p for p in position.pi)
+            least = pi_tail * max(mpf(0), mu_tail - (len(position.tail) - 1) * largest)
+            most = min(pi_tail * largest, mp.sqrt(position.tail_collision * mu_tail * largest))
+            assert abs(float(ours.lower[0, place]) - float(seen + least)) < TOLERANCE
+            assert float(ours.upper[0, place]) <= float(seen + most) + TOLERANCE
 
 
 def change(position: Exact, size: float, rule: str) -> float:

@@ -78,6 +78,18 @@ def test_mask_drpo_is_the_proved_weight(delta):
     assert_same(coefficient("mask_drpo", delta=delta, radius=delta), PI / MU * ADVANTAGE, inside & off)
 
 
+@pytest.mark.parametrize(("delta", "radius"), [(0.1, 0.3), (12.5, 0.15)])
+def test_mask_drpo_with_a_radius_of_its_own(delta, radius):
+    """Outside the radius DRPO's proved weight, inside it none."""
+    shift = (PI - MU).abs()
+    shipped = coefficient("mask_drpo", delta=delta, radius=radius)
+    proved = on_grid(lambda m, p, a: formulas.drpo_weight(m, p, a, delta) * p / m * a)
+    outside, inside = shift > radius + 1e-9, shift < radius - 1e-9
+    assert (outside & (shift < delta)).any() or (inside & (shift > delta)).any(), "the two must part the grid"
+    assert_same(shipped, proved, outside)
+    assert_same(shipped, PI / MU * ADVANTAGE, inside)
+
+
 PENALTIES = {
     "k3": ("penalty_k3", {}),
     "reverse_kl": ("penalty_kl", {"direction": "reverse"}),

@@ -110,7 +110,7 @@ def threshold_tokens(study: Study, dps: int, seed: int) -> int:
             known = {"mu": mu, "pi": pi, "n": len(mu)}
             mean = evaluate(study.mean, known)
             for k in range(len(mu)):
-                place = mpc(evaluate(study.threshold.value, {str(G): mean, str(p): mu[k]}))
+                place = mpc(evaluate(study.threshold.value, {**known, str(G): mean, str(p): mu[k]}))
                 if abs(place.imag) > slack:  # a branch that is none for this mean
                     return 0
                 beyond = pi[k] / mu[k] - place.real

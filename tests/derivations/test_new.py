@@ -238,6 +238,12 @@ def test_a_solver_that_gives_up_is_no_crash(monkeypatch):
     assert study(divergence("sum((pi-mu)^2/mu)")).threshold is None
 
 
+def test_a_mean_of_mu_alone_is_put_into_the_threshold():
+    """Weighted by mu^2, the slope's mean under pi has no pi."""
+    found = study(divergence("sum(mu^3*log(mu/pi))"))
+    assert threshold_tokens(found, 30, 0) > 0
+
+
 def test_a_root_of_zero_is_a_kink():
     roots = ("sqrt(sum((mu-pi)^2))", "sum(((mu-pi)^2)^(1/2))")
     assert all(divergence(source).has_root_of_zero() for source in roots)

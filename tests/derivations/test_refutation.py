@@ -12,6 +12,7 @@ import pytest
 from _pytest.mark import ParameterSet
 from sympy import Add, Expr, Indexed, Integer, KroneckerDelta, Sum
 
+import derivations.theorems  # noqa: F401  (registers them, also where this file runs alone)
 from derivations import theorem
 from derivations.numeric import CertificateError
 from derivations.proof import ProofError

@@ -45,7 +45,7 @@ results/real/source/source.json: $(STAMP) workflows/envs/real/requirements.txt
 	$(RUN) -m workflows.real.prepare --packages $(REAL) --output results/real/source
 
 test: $(STAMP) $(if $(filter 0,$(VLLM)),,vllm-for-tests)  ## all tests (VLLM=0: without vLLM's)
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
 
 setup: $(STAMP)  ## only the environment
 

@@ -21,9 +21,11 @@ Count: TypeAlias = int | float | Tensor
 def token_losses(coefficient: Tensor, log_prob: Tensor) -> Tensor:
     """-g log pi of each token, the loss whose gradient is a method's; shape of the inputs, differentiable in log pi.
 
-    A token without gradient adds exactly 0: its log-prob may be -inf, and 0 * inf is NaN.
+    A token without gradient adds exactly 0: its log-prob may be -inf, and 0 * inf is NaN. So does one that pi holds
+    impossible, the limit of r log r: no step moves it, and inf would hide every other token.
     """
-    return -coefficient * torch.where(coefficient != 0, log_prob, 0.0)
+    counts = (coefficient != 0) & (log_prob != -torch.inf)
+    return -coefficient * torch.where(counts, log_prob, 0.0)
 
 
 def counts(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,8 +50,11 @@ def aggregate(
     ranks; by default those of this call, where an empty row is no sequence. dp_size: ranks whose gradients get
     averaged. loss_scale_factor: the horizon of `seq-mean-token-sum-norm`, by default T.
     An all-masked call gives 0 that still hangs on the graph, with gradient 0.
-    Raises ValueError for an unknown mode, a scale that is not positive, or dp_size > 1 without the global count.
+    Raises ValueError for an unknown mode, a mask of another shape, a scale that is not positive, or dp_size > 1 without
+    the global count.
     """
+    if losses.shape != mask.shape:
+        raise ValueError(f"mask of shape {tuple(mask.shape)}: allowed is that of the losses, {tuple(losses.shape)}")
     if mode not in MODES:
         raise ValueError(f"aggregation mode = {mode!r}: allowed are {', '.join(MODES)}")
     mask = mask.bool()

@@ -13,6 +13,7 @@ from torch import Tensor
 from methods.config import MethodConfig, check_cap, check_fraction, check_positive
 from methods.masks import capped_ratio
 from methods.signals import Signals, log_ratio
+from methods.thresholds import above, below
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,12 @@ class ClipHigherConfig(ClipConfig):
 
 def beyond_band(advantages: Tensor, ratio: Tensor, low: Tensor | float, high: Tensor | float) -> Tensor:
     """True where min(r A, clip(r, low, high) A) is flat in r, bool; at the ends of the band it is not."""
-    return (advantages > 0) & (ratio > high) | (advantages < 0) & (ratio < low)
+    return (advantages > 0) & above(ratio, high) | (advantages < 0) & below(ratio, low)
 
 
 def beyond_dual_clip(advantages: Tensor, ratio: Tensor, dual_clip: float | None) -> Tensor:
     """True where max(., c A) is flat in r for A < 0, bool; nowhere without a c."""
-    return (advantages < 0) & (ratio > (torch.inf if dual_clip is None else dual_clip))
+    return (advantages < 0) & above(ratio, torch.inf if dual_clip is None else dual_clip)
 
 
 def clipped_coefficient(signals: Signals, config: ClipConfig, relaxed: Tensor | None = None) -> Tensor:

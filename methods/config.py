@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 Radius = float | tuple[float, float]
+# Beyond these sizes float32 arithmetic on ratios and divergences over- or underflows; `null` switches a cap off.
+SMALLEST, LARGEST = 1e-15, 1e15
 
 
 class MethodConfigError(ValueError):
@@ -83,4 +84,8 @@ def check_cap(name: str, value: Any) -> None:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """A finite number that float32 holds, with room for its square's reciprocal: 0, or a size of 1e-15 to 1e15."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return False
+    # Compared before anything converts: an integer may be beyond every float.
+    return value == 0 or SMALLEST <= abs(value) <= LARGEST

@@ -19,6 +19,7 @@ from methods.clipping import BandConfig, anchor, anchored_coefficient
 from methods.config import MethodConfigError, check_choice, check_non_negative, check_positive
 from methods.rows import geometric_ratio, sequence_ratio
 from methods.signals import Signals, log_ratio
+from methods.thresholds import above, below
 
 Level = Literal["token", "sequence", "geometric"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -61,7 +62,7 @@ def truncated(rho: Tensor, upper: float) -> Tensor:
 
 def filtered(rho: Tensor, lower: float | None, upper: float) -> Tensor:
     """rho within [lower, upper], else 0; the bounds themselves are kept."""
-    outside = rho > upper if lower is None else (rho > upper) | (rho < lower)
+    outside = above(rho, upper) if lower is None else above(rho, upper) | below(rho, lower)
     return torch.where(outside, 0.0, rho)
 
 

@@ -17,6 +17,7 @@ from methods.measures import BINARY_MEASURES, MEASURES, Measure, reduced_value
 from methods.registry import Needs
 from methods.signals import Signals
 from methods.support import SUPPORT_RULES, SupportRule, masses
+from methods.thresholds import above
 
 
 @dataclass(frozen=True)
@@ -78,9 +79,9 @@ def trust_region_keep(advantages: Tensor, proximity: Tensor, direction: Tensor, 
 
 
 def outside_region(advantages: Tensor, proximity: Tensor, radius: Radius) -> Tensor:
-    """True where proximity > radius, strictly, bool."""
+    """True where proximity > radius, strictly and by more than rounding, bool."""
     low, high = sides(radius)
-    return proximity > torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low))
+    return above(proximity, torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low)))
 
 
 def outward(advantages: Tensor, direction: Tensor) -> Tensor:

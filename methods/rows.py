@@ -33,6 +33,8 @@ def row_mean(values: Tensor, mask: Tensor) -> Tensor:
 
 def row_max(values: Tensor, mask: Tensor) -> Tensor:
     """Largest of non-negative values among the valid tokens of each row."""
+    if values.shape[-1] == 0:
+        return values.new_zeros(*values.shape[:-1], 1)
     return torch.where(mask, values, 0.0).amax(-1, keepdim=True)
 
 
@@ -41,6 +43,8 @@ def row_quantile(values: Tensor, mask: Tensor, share: float) -> Tensor:
 
     Not torch.quantile, which knows no mask and refuses more than 2^24 values.
     """
+    if values.shape[-1] == 0:
+        return values.new_zeros(*values.shape[:-1], 1)
     count = mask.sum(-1, keepdim=True)
     ordered = torch.where(mask, values, torch.inf).sort(-1).values
     place = share * (count - 1).clamp(min=0).double()

@@ -92,8 +92,8 @@ def probability(logp: Tensor) -> Tensor:
 def sanitise(signals: Signals) -> Signals:
     """Detach everything, replace what lies outside the response mask by neutral values, and check the rest.
 
-    Raises ValueError naming the field and the first offending position for NaN, +inf, or a log-prob above
-    zero by more than rounding can explain, inside the response mask.
+    Raises ValueError for a field of another shape, and naming the field and the first offending position for NaN, +inf,
+    or a log-prob above zero by more than rounding can explain, inside the response mask.
     """
     mask = signals.response_mask.bool()
     replaced: dict[str, object] = {"response_mask": mask}
@@ -101,6 +101,10 @@ def sanitise(signals: Signals) -> Signals:
         value = getattr(signals, field.name)
         if not isinstance(value, Tensor) or field.name == "response_mask":
             continue
+        if value.shape != mask.shape:
+            raise ValueError(
+                f"{field.name} of shape {tuple(value.shape)}: allowed is that of response_mask, {tuple(mask.shape)}"
+            )
         value = value.detach()
         if field.name == "sampled":
             replaced["sampled"] = torch.where(mask, value, 0)

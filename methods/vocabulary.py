@@ -63,10 +63,13 @@ def policy_statistics(logits: Tensor, ids: Tensor, rows: Tensor | None = None) -
 
     logits: [N, V] at the sampling temperature; ids: [N, S] int64, an id < 0 is a filler. With `rows`, [N] int64,
     logits is [any, V] and row n of the result belongs to logits[rows[n]].
-    Raises ValueError for an id outside the vocabulary.
+    A row without a possible token, or with NaN or +inf, gives NaN, which `sanitise` refuses inside the response mask.
+    Raises ValueError for an id outside the vocabulary, and for a vocabulary of none.
     """
     if ids.numel() and int(ids.max()) >= logits.shape[-1]:
         raise ValueError(f"support id {int(ids.max())} is outside the vocabulary of {logits.shape[-1]} logits")
+    if not logits.shape[-1]:
+        raise ValueError("logits of a vocabulary of 0 tokens: no distribution")
     return shard_statistics(logits, ids, rows=rows).finish()
 
 

@@ -6,6 +6,7 @@ project lacks raises NotImplementedError. Plain lists in, plain numbers out; "in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -78,11 +79,22 @@ class _Reader:
 
 
 def _distribution(measure: Measure) -> Callable[..., float]:
-    return lambda read, mu, pi: measure.value(read(mu), read(pi)).item()
+    return lambda read, mu, pi: measure.value(*_pair(read, mu, pi)).item()
 
 
 def _full_direction(measure: Measure) -> Callable[..., float]:
-    return lambda read, pi, mu, k: full_direction(measure, read(mu), read(pi), torch.tensor(k)).item()
+    def direction(read: _Reader, pi: Any, mu: Any, k: int) -> float:
+        if not 0 <= k < len(pi):
+            raise ValueError(f"k = {k}: allowed is 0 to {len(pi) - 1}")
+        return full_direction(measure, *_pair(read, mu, pi), torch.tensor(k)).item()
+
+    return direction
+
+
+def _pair(read: _Reader, mu: Any, pi: Any) -> tuple[Tensor, Tensor]:
+    if len(mu) != len(pi):
+        raise ValueError(f"mu has {len(mu)} probabilities and pi {len(pi)}: allowed is one vocabulary")
+    return read(mu), read(pi)
 
 
 def _topk(measure: Measure) -> Callable[..., float]:
@@ -94,7 +106,11 @@ def _topk_direction(rule: Any) -> Callable[..., float]:
 
 
 def _binary(kind: str) -> Callable[..., float]:
-    return lambda read, pi_logp, mu_logp: _BINARY_MEASURES[kind](read(mu_logp), read(pi_logp)).item()
+    def measured(read: _Reader, pi_logp: float, mu_logp: float) -> float:
+        signals = read.signals(0.0, pi_logp, mu_logp)
+        return _BINARY_MEASURES[kind](signals.logp_mu, signals.logp_pi).item()
+
+    return measured
 
 
 def _kept(advantages: Tensor, proximity: Tensor, direction: Tensor, delta_low: float, delta_high: float) -> float:
@@ -114,6 +130,9 @@ def _dppo_mask_topk(read: _Reader, kind: str, delta_low: float, delta_high: floa
 
 
 def _predictive_mask(read: _Reader, adv: float, divergence: float, direction: float, **delta: float) -> float:
+    for name, value in (("adv", adv), ("divergence", divergence), ("direction", direction)):
+        if math.isnan(value):
+            raise ValueError(f"{name} = {value}: allowed is a number")
     return _kept(read(adv), read(divergence), read(direction), **delta)
 
 
@@ -124,7 +143,9 @@ def _predictive_mask_full(read: _Reader, adv: float, pi: Any, mu: Any, k: int, *
 
 
 def _drpo_weight(read: _Reader, adv: float, pi_logp: float, mu_logp: float, delta: float) -> float:
-    return drpo.weight(read(adv), read(pi_logp), read(mu_logp), delta).item()
+    signals = read.signals(adv, pi_logp, mu_logp)
+    config = drpo.Config(delta=delta)
+    return drpo.weight(signals.advantages, signals.logp_pi, signals.logp_mu, config.delta).item()
 
 
 def _policy_coef(read: _Reader, method: str, adv: float, pi_logp: float, mu_logp: float, **options: Any) -> float:
@@ -132,7 +153,7 @@ def _policy_coef(read: _Reader, method: str, adv: float, pi_logp: float, mu_logp
     signals = read.signals(adv, pi_logp, mu_logp)
     if method.startswith("dppo_binary"):
         return -_dppo_binary(signals, method.removeprefix("dppo_"), **options).item()
-    if method == "ppo":
+    if method in ("ppo", "grpo"):
         return -clipped_coefficient(signals, _clip(**options)).item()
     if method not in registry.names():
         raise NotImplementedError(f"policy_coef: {method} is not in the catalogue")
@@ -207,7 +228,8 @@ def _agg_loss_micro(read: _Reader, mode: str, micro: Any, horizon: float | None 
     settings: Any = {
         "batch_num_tokens": tokens,
         "global_batch_size": sequences,
-        "loss_scale_factor": horizon,
+        # One horizon for all parts: that of the batch they were cut from.
+        "loss_scale_factor": horizon or max(losses.shape[-1] for losses, _ in parts) or None,
     }
     return sum(aggregation.aggregate(losses, mask, mode, **settings).item() for losses, mask in parts)
 
@@ -215,7 +237,10 @@ def _agg_loss_micro(read: _Reader, mode: str, micro: Any, horizon: float | None 
 def _entropy(read: _Reader, logits: Any) -> float:
     from methods.vocabulary import policy_statistics
 
-    return policy_statistics(read([logits]), torch.zeros(1, 0, dtype=torch.int64)).entropy.item()
+    entropy = policy_statistics(read([logits]), torch.zeros(1, 0, dtype=torch.int64)).entropy.item()
+    if math.isnan(entropy):
+        raise ValueError(f"logits = {logits}: no distribution")
+    return entropy
 
 
 def _score(name: str) -> Callable[..., float]:

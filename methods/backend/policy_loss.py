@@ -23,7 +23,7 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, register_policy_lo
 from verl.workers.config import PolicyLossConfig
 
 from methods import registry
-from methods.aggregation import aggregate
+from methods.aggregation import aggregate, token_losses
 from methods.backend.needs import refuse_what_is_missing, scope_of
 from methods.backend.token_metrics import TokenMetrics
 from methods.registry import Method, Needs
@@ -149,8 +149,7 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
         coefficient = torch.where(mask, method.coefficient(signals, options), 0.0)
         if carried.metrics is not None:
             carried.metrics.observe(signals, coefficient)
-        # A dropped token's log-prob may be -inf, and 0 * inf is NaN.
-        losses = -coefficient * torch.where(coefficient != 0, log_prob, 0.0)
+        losses = token_losses(coefficient, log_prob)
         # Not verl's agg_loss: its sequence modes multiply by the mask, and 0 * NaN is NaN.
         loss = aggregate(losses, mask, loss_agg_mode, **info)
         return loss, {} if carried.metrics is not None else _plain_metrics(signals, coefficient)

@@ -58,7 +58,8 @@ class TokenMetrics:
     def _observe_support(self, signals: Signals, mask: Tensor, active: Tensor) -> None:
         support = signals.support
         assert support is not None
-        proximity = topk_proximity(signals, FORWARD_KL)
+        # A token that pi holds impossible is at an infinite distance; it counts as the histogram's last cell does.
+        proximity = topk_proximity(signals, FORWARD_KL).clamp(max=10.0 ** (_LOWEST + _DECADES))
         self._add("proximity", torch.where(mask, proximity, 0.0))
         self._highest("proximity", proximity, mask)
         place = (proximity.clamp(min=10.0**_LOWEST).log10() - _LOWEST) * _CELLS_PER_DECADE

@@ -25,6 +25,7 @@ from methods.masks import capped_ratio, outward, proximity
 from methods.registry import Needs, register
 from methods.rows import prefix_sum, row_quantile
 from methods.signals import Signals
+from methods.thresholds import above
 
 MEASURES = ("tv", "binary_tv")
 BUDGET_QUANTILE = 0.9  # [F]
@@ -67,7 +68,7 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     if config.budget is not None:
         budget = torch.full_like(budget, config.budget)
     left = config.delta + budget * prefix_sum(weights, mask) - prefix_sum(weights * distance, mask)
-    spends = weights * distance > left.clamp(max=config.delta)
+    spends = above(weights * distance, left.clamp(max=config.delta))
     dropped = outward(advantages, ratio_direction(signals)) & spends
     return torch.where(dropped, 0.0, capped_ratio(signals, config.ratio_cap) * advantages)
 

@@ -20,6 +20,7 @@ from methods.config import MethodConfig, check_cap, check_fraction
 from methods.masks import capped_ratio
 from methods.registry import register
 from methods.signals import Signals, probability
+from methods.thresholds import below
 
 
 @dataclass(frozen=True)
@@ -38,5 +39,5 @@ class Config(MethodConfig):
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""
     lost = probability(signals.logp_mu) - probability(signals.logp_pi)
-    dropped = (signals.advantages < 0) & (lost >= config.threshold)
+    dropped = (signals.advantages < 0) & ~below(lost, config.threshold)
     return torch.where(dropped, 0.0, capped_ratio(signals, config.ratio_cap) * signals.advantages)

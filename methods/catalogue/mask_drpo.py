@@ -22,6 +22,7 @@ from methods.masks import capped_ratio
 from methods.measures import binary_tv
 from methods.registry import register
 from methods.signals import Signals
+from methods.thresholds import above
 
 
 @dataclass(frozen=True)
@@ -39,5 +40,5 @@ class Config(drpo.Config):
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g = min(r, C) A w, [B, T]; at the radius a token is inside."""
     smooth = drpo.weight(signals.advantages, signals.logp_pi, signals.logp_mu, config.delta)
-    inside = binary_tv(signals.logp_mu, signals.logp_pi) <= config.radius
+    inside = ~above(binary_tv(signals.logp_mu, signals.logp_pi), config.radius)
     return capped_ratio(signals, config.ratio_cap) * signals.advantages * torch.where(inside, 1.0, smooth)

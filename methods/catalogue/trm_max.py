@@ -21,6 +21,7 @@ from methods.masks import capped_ratio, proximity
 from methods.registry import Needs, register
 from methods.rows import row_max
 from methods.signals import Signals, log_ratio
+from methods.thresholds import above
 
 STATISTICS = ("forward_kl", "log_ratio")
 
@@ -51,5 +52,5 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
         distance = log_ratio(signals.logp_pi, signals.logp_mu).abs()
     else:
         distance = proximity(signals, config.statistic)
-    dropped = row_max(distance, signals.response_mask) > config.delta
+    dropped = above(row_max(distance, signals.response_mask), config.delta)
     return torch.where(dropped, 0.0, capped_ratio(signals, config.ratio_cap) * signals.advantages)

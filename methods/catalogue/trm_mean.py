@@ -22,6 +22,7 @@ from methods.masks import capped_ratio
 from methods.registry import register
 from methods.rows import row_mean
 from methods.signals import Signals
+from methods.thresholds import above
 
 
 @dataclass(frozen=True)
@@ -40,4 +41,4 @@ class Config(MethodConfig):
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""
     distance = row_mean(k3(signals.logp_mu, signals.logp_pi), signals.response_mask)
-    return torch.where(distance > config.delta, 0.0, capped_ratio(signals, config.ratio_cap) * signals.advantages)
+    return torch.where(above(distance, config.delta), 0.0, capped_ratio(signals, config.ratio_cap) * signals.advantages)

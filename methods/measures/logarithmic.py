@@ -1,19 +1,18 @@
 """Measures with a logarithm: forward and reverse KL, their sum (Jeffreys) and Jensen-Shannon, all in nats.
 
-A mass that is only a weight contributes nothing where it is zero (0 log 0 = 0). A zero under a logarithm, with mass of
-the other policy above it, makes the divergence huge instead of infinite: both KL count such a mass with a log-quotient
-of about 87, the logarithm of the smallest normal float32.
+A mass that is only a weight contributes nothing where it is zero (0 log 0 = 0). A zero under a logarithm, with more
+than a rounding's mass of the other policy above it, puts the two at FAR, which stands for infinity.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from methods.measures.measure import Measure, log_quotient
+from methods.measures.measure import Measure, far_where_impossible, log_quotient
 
 
 def _forward_kl(mu: Tensor, pi: Tensor) -> Tensor:
-    return (mu * log_quotient(mu, pi)).sum(-1).clamp(min=0.0)
+    return far_where_impossible((mu * log_quotient(mu, pi)).sum(-1).clamp(min=0.0), mu, pi)
 
 
 def _forward_kl_gradient(mu: Tensor, pi: Tensor) -> Tensor:
@@ -21,7 +20,7 @@ def _forward_kl_gradient(mu: Tensor, pi: Tensor) -> Tensor:
 
 
 def _reverse_kl(mu: Tensor, pi: Tensor) -> Tensor:
-    return (pi * log_quotient(pi, mu)).sum(-1).clamp(min=0.0)
+    return far_where_impossible((pi * log_quotient(pi, mu)).sum(-1).clamp(min=0.0), pi, mu)
 
 
 def _reverse_kl_gradient(mu: Tensor, pi: Tensor) -> Tensor:
@@ -30,7 +29,8 @@ def _reverse_kl_gradient(mu: Tensor, pi: Tensor) -> Tensor:
 
 
 def _jeffreys(mu: Tensor, pi: Tensor) -> Tensor:
-    return ((pi - mu) * log_quotient(pi, mu)).sum(-1).clamp(min=0.0)
+    value = ((pi - mu) * log_quotient(pi, mu)).sum(-1).clamp(min=0.0)
+    return far_where_impossible(far_where_impossible(value, pi, mu), mu, pi)
 
 
 def _jeffreys_gradient(mu: Tensor, pi: Tensor) -> Tensor:

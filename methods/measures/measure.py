@@ -13,15 +13,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Smallest normal float32: a floor under logarithms and quotients, above which float32 keeps its precision.
+# Smallest normal float32: a floor under quotients, above which float32 keeps its precision.
 TINY = torch.finfo(torch.float32).tiny
+# A mass below this many roundings of one may be what a sum left over.
+MASS_ROUNDINGS = 8
+# Stands for an infinite divergence: above any radius, and sums of many stay finite.
+FAR = 1e6
 
 
 @dataclass(frozen=True)
 class Measure:
     """A divergence: `value` and `logit_gradient` map (mu, pi), both [..., n], to [...] and [..., n].
 
-    divides: the value has a quotient of masses in it, so that a mass of pure rounding may not stand below.
+    divides: the value has a quotient of masses in it, so that a mass of pure rounding may not stand below. kinked: its
+    slope jumps where masses are equal, so that a difference of pure rounding may not decide.
     """
 
     name: str
@@ -29,11 +34,19 @@ class Measure:
     value: Callable[[Tensor, Tensor], Tensor]
     logit_gradient: Callable[[Tensor, Tensor], Tensor]
     divides: bool = False
+    kinked: bool = False
 
 
 def log_quotient(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """log(a/b), with both floored at the smallest normal float32: callers multiply by a zero mass there."""
-    return numerator.clamp(min=TINY).log() - denominator.clamp(min=TINY).log()
+    """log(a/b), with both floored at the dtype's smallest normal number: callers multiply by a zero mass there."""
+    tiny = torch.finfo(numerator.dtype).tiny
+    return numerator.clamp(min=tiny).log() - denominator.clamp(min=tiny).log()
+
+
+def far_where_impossible(value: Tensor, weight: Tensor, mass: Tensor) -> Tensor:
+    """At least FAR where a token of real weight has no mass at all, else value: [...], weight and mass [..., n]."""
+    impossible = (mass == 0) & (weight > MASS_ROUNDINGS * torch.finfo(weight.dtype).eps)
+    return torch.where(impossible.any(-1), value.clamp(min=FAR), value)
 
 
 def centred(slopes: Tensor, pi: Tensor) -> Tensor:

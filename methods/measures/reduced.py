@@ -15,11 +15,15 @@ def reduced_cells(measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_
     """(mu, pi) with the tail as last cell: [..., S] masses and [...] tails to [..., S + 1].
 
     Where a measure divides by a mass, both tails are raised to what the sum's rounding can be: a tail below that is
-    no information, and 0 against 6e-8 would put a token at any distance.
+    no information, and 0 against 6e-8 would put a token at any distance. Where its slope jumps at equality, tails that
+    differ by no more than that are equal.
     """
     if measure.divides:
         floor = TAIL_ROUNDINGS * torch.finfo(mu.dtype).eps
         mu_tail, pi_tail = mu_tail.clamp(min=floor), pi_tail.clamp(min=floor)
+    if measure.kinked:
+        level = (pi_tail - mu_tail).abs() <= TAIL_ROUNDINGS * torch.finfo(mu.dtype).eps
+        pi_tail = torch.where(level, mu_tail, pi_tail)
     return torch.cat([mu, mu_tail.unsqueeze(-1)], -1), torch.cat([pi, pi_tail.unsqueeze(-1)], -1)
 
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from methods.aggregation import MODES, aggregate, counts
+from methods.aggregation import MODES, aggregate, counts, token_losses
 from tests.methods import reference
 from tests.methods.helpers import properties, tensor
 
@@ -128,3 +128,16 @@ def test_refusals() -> None:
     for horizon in (0, -1, math.nan):
         with pytest.raises(ValueError, match="loss_scale_factor = "):
             aggregate(losses, mask, "seq-mean-token-sum-norm", loss_scale_factor=horizon)
+
+
+def test_a_mask_of_another_shape_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mask of shape \(1, 2\): allowed is that of the losses, \(2, 2\)"):
+        aggregate(torch.ones(2, 2), torch.ones(1, 2), "token-mean")
+
+
+def test_an_impossible_token_adds_nothing() -> None:
+    """r log r goes to 0 with r: -inf in log pi makes neither the loss nor another token's gradient infinite."""
+    log_prob = torch.tensor([[-torch.inf, -1.0]], requires_grad=True)
+    losses = token_losses(torch.tensor([[2e-9, 0.5]]), log_prob)
+    losses.sum().backward()
+    assert losses.tolist() == [[0.0, 0.5]] and log_prob.grad.tolist() == [[0.0, -0.5]]

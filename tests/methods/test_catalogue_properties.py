@@ -22,7 +22,8 @@ from torch import Tensor
 
 from methods import registry
 from methods.registry import Needs
-from methods.signals import Scope, sanitise
+from methods.rows import row_max, row_quantile
+from methods.signals import Scope, Signals, Support, sanitise
 from tests.methods.batches import cast, coefficient, mapped, random_batch, selected, spoilt
 from tests.methods.equalities import EQUALITIES, Equality, equal_by_default
 from tests.methods.helpers import batch_properties
@@ -217,3 +218,36 @@ def test_only_what_is_needed_is_read(name: str) -> None:
         bare["scope"] = Scope.ROW
     g = method.coefficient(replace(signals, **bare), method.configure())
     assert torch.equal(g, method.coefficient(signals, method.configure()))
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("name", registry.names())
+def test_an_empty_batch_has_an_empty_coefficient(name: str, shape: tuple[int, int]) -> None:
+    """No rows, or rows without a token: nothing to weigh, and no crash in a maximum or a quantile."""
+    method = registry.get(name)
+    needs = method.requires(method.configure())
+    empty = torch.zeros(shape)
+    ids, flags = torch.zeros(*shape, 3, dtype=torch.int64), torch.zeros(*shape, 3, dtype=torch.bool)
+    wide = torch.zeros(*shape, 3)
+    signals = Signals(
+        logp_pi=empty,
+        logp_mu=empty,
+        advantages=empty,
+        response_mask=torch.zeros(shape, dtype=torch.bool),
+        logp_old=empty,
+        support=Support(ids, wide, wide, flags),
+        sum_pi_squared=empty,
+        entropy=empty,
+        vocab_size=9,
+        sampled=ids[..., 0],
+        uniforms=empty,
+        scope=Scope.MINI_BATCH,
+    )
+    assert Needs.FULL not in needs
+    assert method.coefficient(signals, method.configure()).shape == shape
+
+
+def test_statistics_of_rows_without_a_token_are_one_number_a_row() -> None:
+    values, mask = torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool)
+    for statistic in (row_max(values, mask), row_quantile(values, mask, 0.9)):
+        assert statistic.tolist() == [[0.0], [0.0]]

@@ -167,3 +167,12 @@ def test_needs_follow_the_options(method: str, options: dict[str, Any], needs: N
 def test_a_method_without_options_says_so() -> None:
     with pytest.raises(MethodConfigError, match="method plain: unknown option 'delta'; its options are: none$"):
         MethodConfig.build("plain", {"delta": 1})
+
+
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e39, 1e-50])
+def test_a_size_that_float32_cannot_use_is_refused(value: Any) -> None:
+    """Of every numeric option: an integer beyond every float, or a number that turns ratios into inf and NaN."""
+    for method, options in BAD.items():
+        for option in options:
+            with pytest.raises(MethodConfigError, match=f"method {method}: {option}"):
+                registry.get(method).configure({option: value})

@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods.directions import TAIL_RULES, predictive_direction
+from methods import registry
+from methods.directions import TAIL_RULES, full_direction, predictive_direction, reduced_direction
 from methods.masks import capped_ratio, topk_proximity, trust_region_keep
 from methods.measures import MEASURES, binary_kl, binary_tv
 from methods.signals import LOG_RATIO_LIMIT, Signals, Support, log_ratio, probability, sanitise
-from methods.support import united
+from methods.support import Masses, united
 from tests.methods.helpers import Line, lines, random_rows, tensor
 
 INF = math.inf
@@ -129,16 +130,16 @@ def test_ppo_keeps_at_the_edges_of_its_band() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_equality_with_the_radius_keeps(dtype: torch.dtype) -> None:
-    """At delta a token is inside, one representable number above it is not; high is for A > 0, low for A < 0."""
+    """At delta, and within rounding of it, a token is inside; beyond it is not; high is for A > 0, low for A < 0."""
     low, high = 0.15, 0.3
     for radius, advantage in ((high, 1.0), (low, -1.0)):
         at = torch.tensor(radius, dtype=dtype)
-        above = torch.nextafter(at, torch.tensor(INF, dtype=dtype))
-        proximity = torch.stack([at, above])
-        advantages = torch.full((2,), advantage, dtype=dtype)
+        eps = torch.finfo(dtype).eps
+        proximity = torch.stack([at, at + 4 * eps, at + 16 * eps])
+        advantages = torch.full((3,), advantage, dtype=dtype)
         outward, inward = advantages, -advantages
-        assert trust_region_keep(advantages, proximity, outward, (low, high)).tolist() == [True, False]
-        assert trust_region_keep(advantages, proximity, inward, (low, high)).tolist() == [True, True]
+        assert trust_region_keep(advantages, proximity, outward, (low, high)).tolist() == [True, True, False]
+        assert trust_region_keep(advantages, proximity, inward, (low, high)).all()
 
 
 def test_ties_keep() -> None:
@@ -214,3 +215,44 @@ def test_a_log_prob_above_zero_is_a_certain_token() -> None:
     torch.testing.assert_close(binary_tv(mu, above), tensor([0.25]))
     assert binary_kl(above, mu).item() == pytest.approx(-math.log(0.75))
     assert torch.isfinite(binary_kl(mu, above))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_boundary_of_hundredths_drops(dtype: torch.dtype) -> None:
+    """|pi - mu| and r come out of exp and log; where they equal a radius or an end of the band, the token is kept."""
+    kept = torch.ones(1, 1, dtype=torch.bool)
+    for mu, pi in itertools.product(range(1, 100), repeat=2):
+        if abs(pi - mu) not in (5, 10, 15, 20, 30) and pi * 100 not in (mu * 80, mu * 120, mu * 128):
+            continue
+        logp_mu, logp_pi = (tensor([[math.log(p / 100)]]).to(dtype) for p in (mu, pi))
+        sign = tensor([[1.0 if pi > mu else -1.0]]).to(dtype)
+        signals = Signals(logp_pi, logp_mu, sign, kept)
+        if abs(pi - mu) in (5, 10, 15, 20, 30):
+            options = {"delta": abs(pi - mu) / 100}
+            method = registry.get("dppo_binary_tv")
+        else:
+            options = {"eps_low": 0.2, "eps_high": 0.2 if pi * 100 != mu * 128 else 0.28}
+            method = registry.get("ppo_clip")
+        assert method.coefficient(signals, method.configure(options)) != 0, (mu, pi, method.name)
+
+
+@pytest.mark.parametrize("name", ["forward_kl", "reverse_kl", "jeffreys"])
+def test_a_rare_impossible_token_is_still_far(name: str) -> None:
+    """A mass of .0015 against none is outside every region (field case 35), while a rounding's mass is nothing."""
+    measure, none, some = MEASURES[name], tensor([1.0, 0.0]), tensor([0.9985, 0.0015])
+    pairs = {"forward_kl": [(some, none)], "reverse_kl": [(none, some)], "jeffreys": [(some, none), (none, some)]}
+    for mu, pi in pairs[name]:
+        assert measure.value(mu, pi) > 100
+    assert measure.value(tensor([1.0, 1e-16]), none) < 1e-12
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_equal_tails_have_no_sign_of_their_own(dtype: torch.dtype) -> None:
+    """TV's slope jumps at equality: tails 1 - sum that differ by rounding are equal, or the direction is noise."""
+    mu, pi, k = tensor([0.35, 0.07]).to(dtype), tensor([0.32, 0.10]).to(dtype), torch.tensor(0)
+    cells = Masses(mu, pi, 1 - mu.sum(), 1 - pi.sum(), None)
+    assert reduced_direction(MEASURES["tv"], cells, k, "aggregated").item() == pytest.approx(-0.127968, rel=1e-5)
+    third = tensor([0.4, 0.3, 1 - 0.7]).to(dtype)
+    got = full_direction(MEASURES["tv"], third, tensor([0.5, 0.2, 0.3]).to(dtype), k)
+    exact = full_direction(MEASURES["tv"], tensor([0.4, 0.3, 0.3]).to(dtype), tensor([0.5, 0.2, 0.3]).to(dtype), k)
+    torch.testing.assert_close(got, exact)

@@ -135,3 +135,27 @@ def test_no_tokens_give_empty_columns() -> None:
     made, mu, pi = tokens(7, count=0)
     columns = {**token_study.before(made, mu, pi, ks=(1, 3)), **token_study.after(made, mu, pi, pi)}
     assert all(len(column) == 0 for column in columns.values()) and set(columns) <= set(schema.columns((1, 3)))
+
+
+def test_columns_have_types_that_a_record_knows() -> None:
+    plain = {"int16", "int32", "float32", "bool"}
+    assert set(schema.columns((1,)).values()) == plain | {"list<int32>", "list<float32>"}
+
+
+def test_the_certificate_is_the_methods_own() -> None:
+    """Row by row, and as narrow: the study hands the tokens over as one row."""
+    made, mu, pi = tokens(8, count=6)
+    columns = token_study.before(made, mu, pi, ks=())
+    truth = columns[schema.direction("forward_kl", "full")].double()
+    low, high = columns["certificate_low"], columns["certificate_high"]
+    assert low.shape == high.shape == (6,) and (low <= truth + 1e-5).all() and (truth - 1e-5 <= high).all()
+    logp, squared = pi.float().log_softmax(-1), pi.float().softmax(-1).square().sum(-1)
+    signals = made.signals(logp, squared)
+    for field in ("logp_pi", "logp_mu", "advantages", "response_mask", "sum_pi_squared"):
+        assert getattr(signals, field).shape == (1, 6), field
+    assert torch.equal(signals.support.ids[0], made.support_ids) and signals.vocab_size == V
+    picked = logp.gather(-1, made.sampled.unsqueeze(-1)).squeeze(-1)
+    assert torch.equal(signals.logp_pi[0], picked)
+    assert torch.allclose(
+        signals.logp_mu[0], mu.log_softmax(-1).gather(-1, made.sampled.unsqueeze(-1)).squeeze(-1).float()
+    )

@@ -245,3 +245,10 @@ def test_what_cannot_be_covered_is_refused() -> None:
     quantise_model(model, "fp8")
     with pytest.raises(ValueError, match=r"quantised already \(fp8\), asked for int8"):
         quantise_model(model, "int8")
+
+
+def test_a_model_of_two_schemes_names_both() -> None:
+    parts = [torch.nn.Sequential(torch.nn.Linear(8, 8)) for _ in range(2)]
+    for part, scheme in zip(parts, ("int8", "fp8"), strict=True):
+        quantise_model(part, scheme)
+    assert scheme_of(torch.nn.ModuleList(parts)) == "fp8+int8"

@@ -159,3 +159,24 @@ def test_the_certificate_is_the_methods_own() -> None:
     assert torch.allclose(
         signals.logp_mu[0], mu.log_softmax(-1).gather(-1, made.sampled.unsqueeze(-1)).squeeze(-1).float()
     )
+
+
+def test_the_columns_of_a_token() -> None:
+    """What recorder and reader agree on; another set is another version of the schema."""
+    names = "step mini_batch response position token length age sampled_row"
+    assert set(schema.IDENTITY) == set(names.split()) and schema.VERSION == 1
+    signals = "advantage logp_pi logp_mu logp_mu_forward sum_pi_squared entropy top_mass_mu coefficient keep"
+    assert set(schema.SIGNALS) == set(signals.split())
+    assert set(schema.SUPPORT) == {"support_ids", "support_logp_mu", "support_logp_pi"}
+    assert set(schema.STEP_SIZES) == {"own_step", "own_step_change", "batch_first_order"}
+
+
+def test_the_finite_step_is_as_long_as_the_advantage_and_the_capped_ratio_make_it() -> None:
+    made, mu, pi = tokens(9, spread=2.0)
+    columns = token_study.before(made, mu, pi, ks=())
+    ratio = (columns["logp_pi"] - mu.log_softmax(-1).gather(-1, made.sampled.unsqueeze(-1)).squeeze(-1)).exp()
+    assert (ratio > 5).any() and (ratio < 5).any()
+    for size in schema.STEPS:
+        c = size * ratio.clamp(max=5.0) * made.advantages
+        expected = token_study.finite_step_change(mu.softmax(-1), pi.softmax(-1), made.sampled, c)
+        torch.testing.assert_close(columns[schema.finite_step(size)].double(), expected, rtol=1e-3, atol=1e-5)

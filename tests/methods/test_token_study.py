@@ -172,7 +172,7 @@ def test_the_columns_of_a_token() -> None:
 
 
 def test_the_finite_step_is_as_long_as_the_advantage_and_the_capped_ratio_make_it() -> None:
-    made, mu, pi = tokens(9, spread=2.0)
+    made, mu, pi = tokens(9, count=200, spread=3.0)
     columns = token_study.before(made, mu, pi, ks=())
     ratio = (columns["logp_pi"] - mu.log_softmax(-1).gather(-1, made.sampled.unsqueeze(-1)).squeeze(-1)).exp()
     assert (ratio > 5).any() and (ratio < 5).any()

@@ -54,7 +54,7 @@ def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]],
     make_world(root, steps)
     from verl.workers.engine.fsdp import transformer_impl
 
-    from methods.backend import policy_loss, worker
+    from methods.backend import policy_loss, support_loss
     from methods.backend.batch_rollout import BatchRolloutManager
     from methods.backend.launch import build_trainer
 
@@ -79,7 +79,7 @@ def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]],
         ("coefficient function", method, "coefficient"),
         ("checking the signals (sanitise)", policy_loss, "sanitise"),
         ("metrics of the tokens", policy_loss.TokenMetrics, "observe"),
-        ("pass over the vocabulary (policy_statistics)", worker, "policy_statistics"),
+        ("pass over the vocabulary (policy_statistics)", support_loss, "policy_statistics"),
         ("verl's own log-probs, forward", transformer_impl, "logprobs_from_logits"),
     ]
     whole: list[float] = []

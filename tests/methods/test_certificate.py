@@ -228,3 +228,8 @@ def test_a_log_prob_above_zero_costs_its_excess() -> None:
     interval = direction_interval(replace(spoilt, sum_pi_squared=None), FORWARD_KL, EXACT)
     # pi_0 in [.9922, 1], mu_0 = .75: lower .2422 + .7442 - 1, upper .25 + .75 - .9845 + .0078 (.25).
     assert (interval.lower.item(), interval.upper.item()) == pytest.approx((-0.0136, 0.0174), abs=2e-4)
+
+
+def test_an_interval_is_clamped_at_both_ends() -> None:
+    clamped = Interval(tensor([-1.0, 0.2]), tensor([0.5, 3.0])).clamped(0.0, 1.0)
+    assert clamped.lower.tolist() == [0.0, 0.2] and clamped.upper.tolist() == [0.5, 1.0]

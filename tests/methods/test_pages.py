@@ -275,6 +275,7 @@ def test_show_prints_facts_and_writes_the_figure(tmp_path: Path, capsys: pytest.
     [
         (["ppo_clip_higer"], "unknown method 'ppo_clip_higer'; near: ppo_clip_higher"),
         (["predictiv"], "near: predictive"),
+        (["kl"], "dppo_topk_kl"),
         (["xyz"], "unknown method 'xyz'; `python -m methods list` prints all"),
         (["drpo", "--option", "delta"], "--option 'delta': allowed is KEY=VALUE"),
         (["drpo", "--option", "delta=wide"], "delta = 'wide': allowed is a finite number > 0"),
@@ -305,3 +306,9 @@ def test_a_method_that_tells_little_still_has_a_page(monkeypatch: pytest.MonkeyP
     )
     text = page.page(facts(method))
     assert "# Ones (`ones`)\n\nOnes: g = 1.\n\n| source" in text and "| this work | N: ours | sampled |" in text
+
+
+def test_a_command_is_needed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([])
+    assert stopped.value.code == 2 and "required" in capsys.readouterr().err

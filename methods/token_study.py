@@ -14,8 +14,9 @@ from torch import Tensor
 
 from methods import token_schema as schema
 from methods.certificate import ROUNDINGS, direction_interval
-from methods.directions import TAIL_RULES, full_direction, reduced_direction
+from methods.directions import TAIL_RULES, full_direction, reduced_direction, sampled_slot
 from methods.finite_step import finite_change
+from methods.masks import capped_ratio
 from methods.measures import FORWARD_KL, MEASURES, Measure, reduced_value
 from methods.signals import LOG_RATIO_LIMIT, Signals, Support
 from methods.support import Masses, masses, united
@@ -41,18 +42,20 @@ class Tokens:
     vocab_size: int
     ratio_cap: float | None
 
+    def support(self, logp_pi: Tensor) -> Support:
+        """The recorded support with pi's log-probs on it, [N, S]; logp_pi: [N, V]."""
+        at_ids = logp_pi.gather(-1, self.support_ids.clamp(min=0))
+        return Support(self.support_ids, self.support_logp, at_ids, self.support_valid)
+
     def cells(self, logp_pi: Tensor) -> Masses:
         """Masses of the recorded support under mu as recorded and pi, logp_pi: [N, V]."""
-        at_ids = logp_pi.gather(-1, self.support_ids.clamp(min=0))
-        support = Support(self.support_ids, self.support_logp, at_ids, self.support_valid)
-        return masses(support, self.vocab_size)
+        return masses(self.support(logp_pi), self.vocab_size)
 
     def signals(self, logp_pi: Tensor, sum_pi_squared: Tensor) -> Signals:
         """The tokens as one row [1, N] of what a method may look at."""
-        at_ids = logp_pi.gather(-1, self.support_ids.clamp(min=0))
+        support = self.support(logp_pi)
         at_k = logp_pi.gather(-1, self.sampled.unsqueeze(-1)).squeeze(-1)
-        support = Support(self.support_ids, self.support_logp, at_ids, self.support_valid)
-        mu_k = self.support_logp.gather(-1, self.slots().unsqueeze(-1)).squeeze(-1)
+        mu_k = self.support_logp.gather(-1, sampled_slot(support).unsqueeze(-1)).squeeze(-1)
         row = Support(*(getattr(support, name).unsqueeze(0) for name in ("ids", "logp_mu", "logp_pi", "valid")))
         return Signals(
             logp_pi=at_k.unsqueeze(0),
@@ -63,11 +66,6 @@ class Tokens:
             sum_pi_squared=sum_pi_squared.unsqueeze(0),
             vocab_size=self.vocab_size,
         )
-
-    def slots(self) -> Tensor:
-        """[N] the valid slot that holds the sampled token."""
-        holds = (self.support_ids == self.support_ids[..., -1:]) & self.support_valid
-        return holds.to(torch.int8).argmax(-1)
 
 
 def before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[int]) -> Columns:
@@ -93,7 +91,7 @@ def _before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[i
     mu, pi = logp_mu.exp(), logp_pi.exp()
     k = tokens.sampled
     squared = pi.square().sum(-1)
-    cells, slots = tokens.cells(logp_pi), tokens.slots()
+    cells, slots = tokens.cells(logp_pi), sampled_slot(tokens.support(logp_pi))
     at_k = logp_pi.gather(-1, k.unsqueeze(-1)).squeeze(-1)
     out: Columns = {
         "logp_pi": at_k,
@@ -109,10 +107,10 @@ def _before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[i
         out[schema.direction(name, "full")] = full_direction(measure, mu, pi, k)
         for rule in TAIL_RULES:
             out[schema.direction(name, rule)] = reduced_direction(measure, cells, slots, rule, squared)
-    certified = direction_interval(tokens.signals(logp_pi, squared), FORWARD_KL, ROUNDINGS["float32"])
+    signals = tokens.signals(logp_pi, squared)
+    certified = direction_interval(signals, FORWARD_KL, ROUNDINGS["float32"])
     out |= {"certificate_low": certified.lower[0], "certificate_high": certified.upper[0]}
-    ratio = (at_k - _recorded(tokens)).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
-    weight = ratio if tokens.ratio_cap is None else ratio.clamp(max=tokens.ratio_cap)
+    weight = capped_ratio(signals, tokens.ratio_cap)[0]
     for size in schema.STEPS:
         out[schema.finite_step(size)] = finite_step_change(mu, pi, k, size * weight * tokens.advantages)
     ranked = logp_mu.topk(max(ks), dim=-1).indices if ks else logp_mu.new_zeros(len(k), 0, dtype=torch.int64)
@@ -128,7 +126,7 @@ def _sweep(
     ids, valid = united(candidates, sampled)
     support = Support(ids, logp_mu.gather(-1, ids), logp_pi.gather(-1, ids), valid)
     cells = masses(support, vocab_size)
-    slots = ((ids == ids[..., -1:]) & valid).to(torch.int8).argmax(-1)
+    slots = sampled_slot(support)
     measure = MEASURES[schema.SWEEP_MEASURE]
     out = {schema.sweep(size): reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)}
     return out | {
@@ -162,11 +160,6 @@ def _divergences(measure: Measure, mu: Tensor, pi: Tensor, cells: Masses, when: 
             measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail
         ),
     }
-
-
-def _recorded(tokens: Tokens) -> Tensor:
-    """[N] log-prob of the sampled token as recorded."""
-    return tokens.support_logp.gather(-1, tokens.slots().unsqueeze(-1)).squeeze(-1)
 
 
 def _in_chunks(work: Callable[..., Columns], tokens: Tokens, *logits: Tensor) -> Columns:

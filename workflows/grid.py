@@ -97,7 +97,7 @@ class Grid:
         for key in self.keys("token_grid"):
             if self.config["panels"][key[0]].get("tokens") is None:
                 raise GridError(f"{self.origin}: panels.{key[0]}.tokens is missing, and token_grid names this panel")
-            found[self.path(*key)] = self.cell(*key, folder="tokens")
+            found[self.path(*key)] = self.cell(*key, folder="tokens", work="work_tokens")
         return found
 
     def path(self, panel: str, label: str, seed: int | str) -> str:
@@ -165,8 +165,11 @@ class Grid:
         settings = self.config["panels"][panel]
         return f"{settings['model']}-{settings['world']}-ws{settings['warm_start_seed']}"
 
-    def cell(self, panel: str, label: str, seed: int, folder: str = "runs") -> Cell:
-        """A checked cell, whose results go below `folder`. Raises GridError naming panel and method."""
+    def cell(self, panel: str, label: str, seed: int, folder: str = "runs", work: str = "work") -> Cell:
+        """A checked cell; its results go below `folder`, a running training below `work`.
+
+        Raises GridError naming panel and method.
+        """
         settings = {k: v for k, v in self.config["panels"][panel].items() if k not in (*SOURCE_FIELDS, "task")}
         method = self.config["methods"][label]
         source, where = self.source(panel), self.path(panel, label, seed)
@@ -195,7 +198,7 @@ class Grid:
                     "reward_function": source.reward_function,
                     "trackers": self.config["trackers"],
                     "output": f"{self.results}/{folder}/{where}",
-                    "work": f"{self.results}/work/{'' if folder == 'runs' else folder + '/'}{where}",
+                    "work": f"{self.results}/{work}/{where}",
                 }
             )
         except CellError as error:

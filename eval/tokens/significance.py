@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 
@@ -84,15 +83,3 @@ def smallest_gap(n: int, sd: float, power: float = 0.8, level: float = 0.95) -> 
         middle = (low + high) / 2
         low, high = (low, middle) if power_of(n, sd, middle, level) >= power else (middle, high)
     return high
-
-
-def stratified_mean(
-    strata: Sequence[Sequence[float]], weights: Sequence[float], generator: np.random.Generator, resamples: int = 10_000
-) -> NDArray[np.float64]:
-    """Resampled weighted means, seeds drawn inside each stratum: [resamples]."""
-    share = np.asarray(weights, dtype=np.float64) / np.sum(weights)
-    total = np.zeros(resamples)
-    for values, weight in zip(strata, share, strict=True):
-        array = np.asarray(values, dtype=np.float64)
-        total += weight * array[generator.integers(array.size, size=(resamples, array.size))].mean(axis=1)
-    return total

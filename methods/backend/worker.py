@@ -24,6 +24,7 @@ from methods.backend.needs import ANCHOR, degenerate
 from methods.backend.policy_loss import method_of
 from methods.backend.support_loss import SupportLoss
 from methods.backend.token_metrics import TokenMetrics
+from methods.backend.tokens.states import States
 from methods.registry import Needs
 
 RING_FILE = "tether_rollout_ring_rank_{rank}.pt"
@@ -106,18 +107,14 @@ class TetherWorker(ActorRolloutRefWorker):
         if not hasattr(self.rollout, "sampling_model") or not routers(self.rollout.model):
             return {}
         part = next(mini_batches(data.select("input_ids", "responses"), rows))
-        ends, responses = part["input_ids"].offsets().diff(), part["responses"].offsets().diff()
-        ids = part["input_ids"].to_padded_tensor(0)
-        places = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        inputs = {"input_ids": ids, "attention_mask": (places < ends.unsqueeze(1)).long(), "position_ids": places}
-        # The row before a response token predicts it.
-        sampled = (places >= (ends - 1 - responses).unsqueeze(1)) & (places < (ends - 1).unsqueeze(1))
+        states = States.of(part)
+        inputs = {name: getattr(states, name) for name in ("input_ids", "attention_mask", "position_ids")}
         with recording(self.actor.engine.module) as trainers:
             self.actor.engine.logits(**inputs)
         with recording(self.rollout.model) as rollouts:
             self.rollout.sampling_model()(**inputs, use_cache=False)
-        chosen = [torch.stack(layers).unflatten(1, ids.shape) for layers in (trainers, rollouts)]
-        return {"routing/differences": differences(chosen[0], chosen[1], sampled)}
+        chosen = [torch.stack(layers).unflatten(1, states.predicts.shape) for layers in (trainers, rollouts)]
+        return {"routing/differences": differences(chosen[0], chosen[1], states.predicts)}
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def save_checkpoint(

@@ -19,7 +19,6 @@ from eval.tokens.significance import (
     seeds_needed,
     sign_test,
     smallest_gap,
-    stratified_mean,
 )
 from eval.tokens.summary import summarise
 from eval.tokens.verdicts import verdict
@@ -89,11 +88,6 @@ def test_power_by_simulation_and_inverse() -> None:
     assert power_of(30, 1.0, smallest_gap(30, 1.0)) == pytest.approx(0.8, abs=1e-6)
     with pytest.raises(ValueError, match="sd = 0"):
         seeds_needed(0.0, 0.1)
-
-
-def test_stratified_mean_keeps_the_weights() -> None:
-    means = stratified_mean([[1.0, 1.0], [0.0, 0.0]], [3.0, 1.0], np.random.default_rng(0), resamples=5)
-    assert np.allclose(means, 0.75)
 
 
 @pytest.mark.parametrize(

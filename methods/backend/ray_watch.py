@@ -30,16 +30,16 @@ class RayLostError(RuntimeError):
 class Watch:
     """What `watching` knows of a run's Ray.
 
-    seen: all processes. lost: the actors and services that died. gave_up: Ray said nothing of it in time.
-    broken: the run ended for that reason.
+    seen: all processes. titles: what the living are called, "" where neither actor nor service. lost: actors and
+    services that died. gave_up: Ray said nothing of it in time. broken: the run ended for that reason.
     """
 
     def __init__(self, tree: Callable[[], set[psutil.Process]], interrupt: Callable[[], None]) -> None:
         self.seen: set[psutil.Process] = set()
+        self.titles: dict[psutil.Process, str] = {}
         self.lost: list[str] = []
         self.gave_up = self.broken = False
         self._tree, self._interrupt = tree, interrupt
-        self._titles: dict[psutil.Process, str] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -57,8 +57,8 @@ class Watch:
         died = []
         for process in list(self.seen):
             if runs(process):
-                self._titles[process] = _title(process)
-            elif title := self._titles.pop(process, ""):
+                self.titles[process] = _title(process)
+            elif title := self.titles.pop(process, ""):
                 died.append(f"{title} (pid {process.pid})")
         self.lost += died
         return died

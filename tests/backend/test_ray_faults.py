@@ -18,6 +18,7 @@ import pytest
 
 from methods.backend import ray_launch, ray_watch
 from methods.backend.ray_watch import RayLostError, watching
+from ray_running import wait_for
 
 
 @pytest.fixture
@@ -27,10 +28,11 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subproces
     monkeypatch.setattr(ray_watch, "PATIENCE_SECONDS", 0.3)
     processes = []
 
-    def start(title: str, **environment: str) -> subprocess.Popen[bytes]:
+    def start(title: str, watch: ray_watch.Watch | None = None, **environment: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen([title, "60"], executable="/bin/sleep", env={**os.environ, **environment})
         processes.append(process)
-        time.sleep(0.3)
+        if watch is not None:
+            wait_for(lambda: psutil.Process(process.pid) in watch.titles, seconds=60)
         return process
 
     yield start
@@ -39,19 +41,24 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., subproces
         process.wait()
 
 
+def lose(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+
+
 def test_a_loss_that_ray_does_not_tell_ends_the_wait(started: Callable[..., Any]) -> None:
     """The trainer polls for what will never come."""
     begin = time.monotonic()
     message = r"^TransferQueueController \(pid \d+\) of this run's Ray died; do this$"
-    with pytest.raises(RayLostError, match=message), watching("do this"):
-        started("ray::TransferQueueController").kill()
+    with pytest.raises(RayLostError, match=message), watching("do this") as watch:
+        lose(started("ray::TransferQueueController", watch))
         time.sleep(30)
     assert time.monotonic() - begin < 10
 
 
 def test_rays_own_error_is_told_with_the_process_that_died(started: Callable[..., Any]) -> None:
-    with pytest.raises(RayLostError, match=r"WorkerDict \(pid") as raised, watching(""):
-        started("ray::WorkerDict.update_actor").kill()
+    with pytest.raises(RayLostError, match=r"WorkerDict \(pid") as raised, watching("") as watch:
+        lose(started("ray::WorkerDict.update_actor", watch))
         raise RuntimeError("Ray says this")
     assert str(raised.value.__cause__) == "Ray says this"
 
@@ -59,25 +66,28 @@ def test_rays_own_error_is_told_with_the_process_that_died(started: Callable[...
 @pytest.mark.parametrize("title", ["ray::IDLE", "ray::some_task", "sleep", "ray::SimpleStorageUnit"])
 def test_an_error_of_the_training_stays_what_it_is(title: str, started: Callable[..., Any]) -> None:
     """Idle workers and tasks come and go; verl closes its transfer queue after every error."""
-    with pytest.raises(ZeroDivisionError), watching(""):
-        started(title).kill()
-        time.sleep(0.2)
+    with pytest.raises(ZeroDivisionError), watching("") as watch:
+        lose(started(title, watch))
         raise ZeroDivisionError
 
 
 def test_ctrl_c_stays_ctrl_c(started: Callable[..., Any]) -> None:
-    with pytest.raises(KeyboardInterrupt), watching(""):
-        started("ray::WorkerDict").kill()
+    with pytest.raises(KeyboardInterrupt), watching("") as watch:
+        lose(started("ray::WorkerDict", watch))
         raise KeyboardInterrupt
 
 
+@pytest.mark.parametrize("asked", [True, False])
 def test_what_a_killed_launcher_left_is_ended(
-    started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    asked: bool, started: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Its processes and its folder; a launcher that runs, and processes of others, are left alone."""
+    """Its processes and its folder, also where nobody has asked how it ended; those of a launcher that runs stay."""
     monkeypatch.setattr(ray_launch, "temporary_root", lambda: tmp_path)
     over = subprocess.Popen(["true"])
-    over.wait()
+    if asked:
+        over.wait()
+    else:
+        wait_for(lambda: psutil.Process(over.pid).status() == psutil.STATUS_ZOMBIE, seconds=60)
     folders = [tmp_path / f"{ray_launch.FOLDER}{pid}-x" for pid in (over.pid, os.getpid())]
     for folder in folders:
         folder.mkdir()

@@ -67,7 +67,7 @@ def _run(command: list[str], output: Path) -> tuple[int, float, float, float]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=environment)
         while process.poll() is None:
-            # The kernel's own high-water mark; a child's ru_maxrss would count this process too, which it was forked of.
+            # Not the child's ru_maxrss: that counts this process, of which it was forked, too.
             peak = max(peak, _high_water(process.pid))
             time.sleep(0.02)
     after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - start

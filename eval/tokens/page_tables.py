@@ -99,18 +99,23 @@ def causes(rows: Sequence[Row]) -> str:
 
 
 def answers(rows: Sequence[Row]) -> str:
-    """The open questions, each with its answers and the contrasts behind them."""
+    """The open questions with their answers, which hold their numbers; those beside the paper's mask are folded."""
     parts = []
     for question in dict.fromkeys(row["question"] for row in rows):
         own = [row for row in rows if row["question"] == question]
-        said = " ".join(dict.fromkeys(row["answer"] for row in own if row["answer"]))
-        shown = [
-            [row["contrast"], row["quantity"], between(row, "value", "low", "high"), row["n_seeds"]] for row in own
-        ]
-        table = markup.table(["contrast", "quantity", "value", "seeds"], shown, "95 % interval over seeds.")
-        folded = f"<details><summary>{len(own)} contrast(s)</summary>\n{table}\n</details>"
-        parts.append(f"<li><strong>{escape(question)}</strong> {escape(said)}\n{folded}</li>")
-    return f"<ul>{''.join(parts)}</ul>"
+        # The paper's own rate and mask; a question about neither is shown whole.
+        first = [row for row in own if row["quantity"] == "gap" and row.get("criterion", LISTED) == LISTED] or own
+        more = [row for row in own if row not in first]
+        parts.append(f"<h3>{escape(question)}</h3>\n{_list(first)}")
+        if more:
+            summary_ = f"{len(more)} more, of other criteria and quantities"
+            parts.append(f"<details><summary>{summary_}</summary>\n{_list(more)}\n</details>")
+    return "\n".join(parts)
+
+
+def _list(rows: Sequence[Row]) -> str:
+    said = dict.fromkeys(row["answer"] for row in rows if row["answer"])
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in said)}</ul>"
 
 
 def mismatch(rows: Sequence[Row]) -> str:

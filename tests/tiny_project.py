@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -44,6 +45,17 @@ class Project:
     """A copy of the project in a folder of its own."""
 
     root: Path
+
+    @classmethod
+    def copied(cls, root: Path) -> Project:
+        """What a pipeline needs of this project, in an existing folder."""
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, root / name)
+        return cls(root)
 
     @property
     def results(self) -> Path:

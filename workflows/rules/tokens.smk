@@ -156,8 +156,11 @@ rule token_time:
 
 rule tokens:
     input:
+        # Named here, though the tables need them too: a deleted intermediate is otherwise not missed.
+        TOKEN_RECORDS,
         TOKEN_TABLES,
         rules.token_tables.output.verdicts,
+        rules.mismatch.output,
         rules.token_page.input.figures,
         rules.token_page.output,
         rules.token_time.output,

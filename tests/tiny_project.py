@@ -40,6 +40,22 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
+    """Replace the toy world by a user's model, data and reward."""
+    panel = config["panels"]["T"]
+    for name in ("world", "model"):
+        del panel[name]
+    panel |= {
+        "model_path": str(tiny_world.model),
+        "train_files": [str(tiny_world.train)],
+        "val_files": [str(tiny_world.test)],
+        "reward_function": {"path": "workflows/world/reward.py"},
+        "prompt_length": 5,
+        "response_length": 4,
+        **changes,
+    }
+
+
 @dataclass
 class Project:
     """A copy of the project in a folder of its own."""
@@ -94,7 +110,11 @@ class Project:
 
     def planned(self, *arguments: str, config: str = "tiny.yaml") -> dict[str, int]:
         """Jobs per rule that a dry run lists; empty when nothing is to be done."""
-        out = self.snakemake("--dry-run", *arguments, config=config)
+        return self.jobs(self.snakemake("--dry-run", *arguments, config=config))
+
+    @staticmethod
+    def jobs(out: str) -> dict[str, int]:
+        """Jobs per rule that Snakemake's output lists."""
         if "Nothing to be done" in out:
             return {}
         table = out.split("Job stats:")[1].split("total")[0].splitlines()

@@ -1,7 +1,7 @@
 """workflow: `snakemake tokens` from nothing to the page, what a second run does, and what one lost record costs.
 
-Does not cover the numbers (tests/eval), an interrupted record (tests/backend/test_token_records.py), or tiers other
-than a toy world. The tests share one run and go in the order of the file.
+The tier is one of a user's own model, as the tier real is. Does not cover the numbers (tests/eval) or an interrupted
+record (tests/backend/test_token_records.py). The tests share one run and go in the order of the file.
 """
 
 from __future__ import annotations
@@ -9,22 +9,29 @@ from __future__ import annotations
 import copy
 import csv
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tiny_project import CONFIG, Project
+from tiny_project import CONFIG, Project, own_model
 
 FIGURES = ("unsafe_keep", "changes", "k", "parts", "mismatch")
 TABLES = ("seeds", "summary", "sweep", "causes", "changes")
 
 
 @pytest.fixture(scope="module")
-def tokens(tmp_path_factory: pytest.TempPathFactory) -> Project:
-    """A tiny project after `snakemake tokens`: one panel with the unmasked probe, two seeds; no main grid."""
+def tokens(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A tiny project after `snakemake tokens`: a model made before, the unmasked probe, two seeds; no main grid."""
     config = copy.deepcopy(CONFIG)
+    own_model(config, tiny_world)
     config["panels"]["T"] |= {"lr": 5.0e-3, "steps": 4, "lag": 2, "group": 8}
     config["panels"]["T"]["tokens"] = {"update": "unmasked", "every": 1, "floor": 0.0, "share": 0.3, "ks": [1, 5]}
-    config |= {"grid": [], "token_grid": [{"panels": ["T"], "methods": ["dppo_topk_kl"], "seeds": [0, 1]}]}
+    config |= {
+        "worlds": {},
+        "models": {},
+        "grid": [],
+        "token_grid": [{"panels": ["T"], "methods": ["dppo_topk_kl"], "seeds": [0, 1]}],
+    }
     config["mismatch"] = {"prompts": 4, "samples": 2}
     made = Project.copied(tmp_path_factory.mktemp("tokens"))
     made.write_config(config)
@@ -46,7 +53,7 @@ def test_a_run_ends_with_records_tables_figures_verdicts_and_page(tokens: Projec
         verdicts = list(csv.DictReader(file))
     assert {row["setting"] for row in verdicts} == {"panel T, unmasked update"}
     page = (tokens.results / "tokens.html").read_text()
-    assert page.count("<figure>") == len(FIGURES) and "0.14 million parameters" in page
+    assert page.count("<figure>") == len(FIGURES) and "model and prompts listed under settings" in page
     for row in verdicts:
         assert f'class="verdict {row["verdict"]}"' in page
     for name in FIGURES:
@@ -72,5 +79,5 @@ def test_a_lost_record_is_made_again_alone_and_equal(tokens: Project) -> None:
     lost.unlink()
     # What stands behind the records is made anew too; here only as far as the records.
     out = tokens.snakemake("tokens", "--until", "record")
-    assert "1 of 1 steps (100%) done" in out
+    assert tokens.jobs(out) == {"record": 1}
     assert lost.read_bytes() == before and kept.stat().st_mtime_ns == untouched

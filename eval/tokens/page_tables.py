@@ -10,7 +10,6 @@ from eval import markup
 from eval.files import InputError
 from eval.tokens.causes import CAUSES
 from eval.tokens.study import MAIN
-from eval.tokens.verdicts import setting
 
 Row = Mapping[str, str]
 WORDS = {"replicated": "✓ replicated", "contradicted": "✗ contradicted", "underpowered": "? underpowered"}
@@ -23,6 +22,12 @@ LISTED = "aggregated"
 def between(row: Row, value: str, low: str, high: str) -> str:
     """A value with its interval from three columns, signed."""
     return markup.with_interval({"x": row[value], "x_low": row[low], "x_high": row[high]}, "x", signed=True)
+
+
+def setting(row: Row) -> str:
+    """Panel and kind of update of a row, in the words of the verdicts."""
+    update = f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
+    return f"panel {row['panel']}, {update}"
 
 
 CAPTION = (

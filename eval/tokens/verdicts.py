@@ -52,13 +52,6 @@ def verdict(paper: float, null: float, low: float, high: float) -> Verdict:
     return "underpowered" if holds_paper else "contradicted"
 
 
-def setting(row: Mapping[str, Any]) -> str:
-    """Panel and kind of update of a row; an own update is of one method."""
-    return f"panel {row['panel']}, " + (
-        "unmasked update" if row["update"] == "unmasked" else f"own update of {row['label']}"
-    )
-
-
 def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """A row per claim and setting (panel, update), from the summary's rows at the paper's radius and all tokens."""
     found = []
@@ -72,7 +65,7 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 {
                     "claim": claim.text,
                     "mark": claim.mark,
-                    "setting": setting(row),
+                    "setting": f"panel {row['panel']}, {_update(row)}",
                     "paper": claim.paper,
                     "ours": row[claim.column],
                     "low": low,
@@ -84,6 +77,10 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _update(row: Mapping[str, Any]) -> str:
+    return f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
 
 
 def _note(claim: Claim, row: Mapping[str, Any]) -> str:

@@ -39,7 +39,7 @@ def test_runs_are_summed_per_panel_and_told_in_a_line(timings: Path) -> None:
     table = collect(timings / "record", "panel")
     assert table["panel"].tolist() == ["A", "B"] and table["wall_s_per_job"].tolist() == [45.0, 0.2]
     assert table["memory_mb"].tolist()[0] == 2048.0
-    assert told(table) == "3 runs of one thread, 1.5 minutes in all, at most 2.0 GB each"
+    assert told(table) == "3 runs of one thread, 1.5 minutes of wall time together, at most 2.0 GB each"
 
 
 def test_a_folder_without_timings_is_named(tmp_path: Path) -> None:

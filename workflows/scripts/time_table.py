@@ -37,7 +37,8 @@ def collect(folder: Path, name: str) -> pd.DataFrame:
 def told(table: pd.DataFrame) -> str:
     """The runs of a stage in one line. A run has one thread, so its wall time is no less than its CPU time."""
     minutes, memory = table["wall_s"].sum() / 60, table["memory_mb"].max() / 1024
-    return f"{table['jobs'].sum()} runs of one thread, {minutes:.1f} minutes of wall time together, at most {memory:.1f} GB each"
+    runs = f"{table['jobs'].sum()} runs of one thread"
+    return f"{runs}, {minutes:.1f} minutes of wall time together, at most {memory:.1f} GB each"
 
 
 def main() -> int:

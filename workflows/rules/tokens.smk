@@ -30,12 +30,20 @@ TOKEN_PANELS = {cell.panel_name: config["panels"][cell.panel_name] for cell in T
 
 
 def record_memory(wildcards):
-    """MB: the program and its token tables, and nine copies of the model (as far as it is made).
+    """MB: 1,500 for the program and the tokens' tables, and ten copies of the model in float32.
 
-    In float32: weights, gradient and two moments, the probe's snapshot of weights and moments, the rollout's copies.
+    Weights, gradient and two moments of the training, the same of the probe's snapshot, the moments while they are put
+    back, and the rollout's weights of several ages. A model that is yet to be made is a toy's.
     """
-    files = model_files(cell_of(wildcards, TOKEN_CELLS))
-    return 3000 + 9 * sum(os.path.getsize(path) for path in files if os.path.isfile(path)) // 2**20
+    cell = cell_of(wildcards, TOKEN_CELLS)
+    files = [path for path in model_files(cell) if os.path.isfile(path)]
+    copy = sum(map(os.path.getsize, files)) / 2**20
+    if files:
+        with open(f"{cell.model}/config.json") as file:
+            settings = json.load(file)
+        # Stored in 16 bits, trained in 32.
+        copy *= 2 if "16" in str(settings.get("dtype", settings.get("torch_dtype"))) else 1
+    return round(1500 + 10 * copy)
 
 
 use rule train as record with:

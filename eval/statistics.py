@@ -93,8 +93,8 @@ def stratified_bootstrap(
     unbiased variance s2_s and v_s = w_s^2 s2_s / n_s, the bootstrap variance is sum v_s (n_s - 1) / n_s, so the
     quantile is that of f t_{nu}, f^2 = sum v_s / sum v_s (n_s - 1) / n_s and nu = (sum v_s)^2 / sum v_s^2 / (n_s - 1)
     (Welch 1947). One stratum, or equal ones, give back sqrt(n / (n-1)) and t with n - 1 or S (n - 1) degrees.
-    Coverage of a nominal 95 %, normal data, simulated (tests/eval/test_statistics.py repeats the second): seeds 3 + 3 .90,
-    5 + 20 .94 (.93 where the 5 have three times the spread), 10 + 10 .95, 20 + 61 .95, a mean over 4 strata of 5 .95.
+    Coverage of a nominal 95 %, normal data, simulated: seeds 3 + 3 .90, 5 + 20 .94 (.93 where the 5 have three times
+    the spread: tests/eval/test_statistics.py), 10 + 10 .95, 20 + 61 .95, a mean over 4 strata of 5 .95.
     """
     if not strata:
         raise ValueError("at least one stratum expected, got none")

@@ -1,0 +1,202 @@
+"""What arXiv 2607.10848 left open about its token analysis, each question answered in two sentences with an interval.
+
+Forward KL and the unmasked probe of the base panel (`eval.tokens.axes`), radius .15 and the truth by the reduced
+divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's (`eval.tokens.sweep`,
+`eval.tokens.causes`). A question whose panels a tier has not is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eval.tokens import answers, axes
+from eval.tokens.answers import Question
+from eval.tokens.causes import CAUSES
+from eval.tokens.contrasts import Values, difference, pooled, single
+from eval.tokens.study import MAIN, RADII
+from methods.directions import TAIL_RULES
+
+Row = Mapping[str, Any]
+Setting = tuple[str, str, str]  # panel, update, label
+Found = Iterator[dict[str, Any]]
+
+# Looked at in every contrast.
+MEASURED = tuple((quantity, criterion) for quantity in ("gap", "accuracy_gain") for criterion in ("aggregated", "full"))
+
+K = Question("K", "retained K", "the set outside is the one that a mask with this K sees")
+DELTA = Question("delta", "radius", "both radii look at the same steps, so this says nothing of training with either")
+# A name that ends in a space starts the names of numbered parts.
+PARTS = {
+    Question(
+        "staleness", "age within a run", "within a run the age follows the training step, which it may stand for"
+    ): ("age ",),
+    Question("mini-batch index", "mini-batch of the step", "later ones meet a policy that the earlier ones moved"): (
+        "mini-batch ",
+    ),
+    Question("position", "place in the response", "within responses of this task's length"): (
+        "first half of response",
+        "second half of response",
+    ),
+    Question("mu of the sampled token", "mu", "rare and likely tokens also stand in other states"): (
+        "mu < 0.01",
+        "0.01 <= mu < 0.1",
+        "0.1 <= mu < 0.5",
+        "mu >= 0.5",
+    ),
+}
+PANELS = {
+    "lag": Question(
+        "staleness", "lag", "a lag also decides which policies a run meets: its whole effect, not age alone"
+    ),
+    "lr": Question("learning rate", "learning rate", "a rate also decides how long the probe's step is"),
+    "precision": Question("precision pair", "training / rollout precision", "low precisions are emulated on a CPU"),
+}
+UPDATE = Question("update", "update taken", "the own update of a method is taken on the states of its own training")
+CAUSE = Question("curvature or other tokens", "cause of a failure", "failures: kept by the full prediction, and D rose")
+APPROXIMATION = Question(
+    "curvature or other tokens", "what the sign is read from", "own step and first order are hindsight"
+)
+# Of `eval.tokens.causes`: what the step's curvature did, and what other tokens' gradients did.
+SOURCES = {"curvature": ("curvature", "batch_curvature"), "other tokens' gradients": ("reversed", "others")}
+READ_FROM = {"accuracy_own_step": "own finite step", "accuracy_batch_first_order": "whole step to first order"}
+
+
+def rows(
+    seeds: Sequence[Row], sweeps: Sequence[Row], causes: Sequence[Row], identities: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """All rows, with `answers.COLUMNS`; none for a tier without a base panel.
+
+    seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per panel.
+    Raises InputError where a panel is not what `eval.tokens.axes` says.
+    """
+    study = Study(seeds)
+    base = study.base()
+    if base is None:
+        return []
+    found = [*_retained([row for row in sweeps if _setting(row) == base]), *_radius(study, base), *_parts(study, base)]
+    found += [*_panels(study, base, identities), *_updates(study, base)]
+    return [*found, *_causes([row for row in causes if _setting(row) == base])]
+
+
+class Study:
+    """Rows of `eval.tokens.study` by setting: forward KL, truth by the reduced divergence."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            if row["measure"] == MAIN[0] and row["truth"] == "reduced":
+                key = (_setting(row), row["criterion"], row["delta"], row["subset"])
+                self._rows.setdefault(key, []).append(row)
+        self.settings: list[Setting] = list(dict.fromkeys(key[0] for key in self._rows))
+
+    def base(self) -> Setting | None:
+        """The base panel's unmasked probe."""
+        panel = axes.base_of(name for name, update, _ in self.settings if update == "unmasked")
+        return next((setting for setting in self.settings if setting[:2] == (panel, "unmasked")), None)
+
+    def values(
+        self, setting: Setting, quantity: str, criterion: str, *, delta: float = MAIN[1], subset: str = "all"
+    ) -> Values:
+        """By seed; seeds in which the quantity is nan are left out."""
+        return _values(self._rows.get((setting, criterion, delta, subset), []), quantity)
+
+    def parts(self, setting: Setting, names: tuple[str, ...]) -> list[str]:
+        """Those parts, in order, that have a gap in at least half of the seeds (and two)."""
+        if names[0].endswith(" "):
+            found = {key[3] for key in self._rows if key[0] == setting and key[3].startswith(names[0])}
+            names = tuple(sorted(found, key=lambda name: int(name.removeprefix(names[0]))))
+        seeds = len(self._rows.get((setting, "aggregated", MAIN[1], "all"), []))
+        enough = max(2, math.ceil(seeds / 2))
+        return [name for name in names if len(self.values(setting, "gap", "aggregated", subset=name)) >= enough]
+
+
+def _retained(sweeps: Sequence[Row]) -> Found:
+    """K against V: wrong signs (V has none) and the gap; then the smallest K that is not told from V, by tail rule."""
+    sizes = [k for k in dict.fromkeys(row["k"] for row in sweeps) if k != "V"]
+    whole = _values([row for row in sweeps if row["k"] == "V"], "gap")
+    for rule in TAIL_RULES if sizes else ():
+        of = {k: [row for row in sweeps if row["k"] == k and row["rule"] == rule] for k in sizes}
+        found = {str(k): difference(_values(of[k], "gap"), whole) for k in sizes}
+        if rule == "aggregated":
+            for k in sizes:
+                yield answers.level(K, f"K = {k}", "share", "wrong_sign", rule, single(_values(of[k], "wrong_sign")))
+                yield answers.difference(K, (f"K = {k}", "K = V"), "gap", rule, found[str(k)])
+        yield answers.smallest(K, rule, found)
+
+
+def _radius(study: Study, base: Setting) -> Found:
+    for quantity, criterion in MEASURED:
+        a, b = (study.values(base, quantity, criterion, delta=delta) for delta in RADII[MAIN[0]])
+        sides = tuple(f"delta {delta:g}" for delta in RADII[MAIN[0]])
+        yield answers.difference(DELTA, sides, quantity, criterion, difference(a, b))
+
+
+def _parts(study: Study, base: Setting) -> Found:
+    """The last against the first part that has enough tokens."""
+    for question, names in PARTS.items():
+        there = study.parts(base, names)
+        if len(there) < 2:
+            continue
+        sides = (there[-1], there[0])
+        for quantity, criterion in MEASURED:
+            a, b = (study.values(base, quantity, criterion, subset=name) for name in sides)
+            yield answers.difference(question, sides, quantity, criterion, difference(a, b))
+
+
+def _panels(study: Study, base: Setting, identities: Mapping[str, Mapping[str, Any]]) -> Found:
+    """Each panel of an axis against the base, and the mean over all of them."""
+    for axis in axes.AXES:
+        question = PANELS[axis.name]
+        settings = {name: (name, *base[1:]) for name in (base[0], *axes.present(axis, identities))}
+        settings = {name: setting for name, setting in settings.items() if setting in study.settings}
+        shown = {name: axes.setting(axis, name, identities[name]) for name in settings}
+        for quantity, criterion in MEASURED if len(settings) > 1 else ():
+            values = {name: study.values(settings[name], quantity, criterion) for name in settings}
+            for name in list(settings)[1:]:
+                found = difference(values[name], values[base[0]])
+                yield answers.difference(question, (shown[name], shown[base[0]]), quantity, criterion, found)
+            mean = f"mean over {', '.join(shown.values())}"
+            yield answers.level(question, mean, "mean", quantity, criterion, pooled(values))
+
+
+def _updates(study: Study, base: Setting) -> Found:
+    """Own updates, of any panel, against the unmasked probe, and their mean."""
+    own = [setting for setting in study.settings if setting[1] == "own"]
+    for quantity, criterion in MEASURED if own else ():
+        probe = study.values(base, quantity, criterion)
+        values = {f"own update of {setting[2]}": study.values(setting, quantity, criterion) for setting in own}
+        for name, mine in values.items():
+            yield answers.difference(UPDATE, (name, "unmasked probe"), quantity, criterion, difference(mine, probe))
+        if len(values) > 1:
+            yield answers.level(UPDATE, "mean over the own updates", "mean", quantity, criterion, pooled(values))
+
+
+def _causes(causes: Sequence[Row]) -> Found:
+    """Shares of the failures by cause, then how much better a sign is that knows the own step or the whole step."""
+    failed = [row for row in causes if row["failed"]]
+    if not failed:
+        return
+    shares = {name: {row["seed"]: row[name] / row["failed"] for row in failed} for name in CAUSES}
+    of = {
+        source: {seed: sum(shares[name][seed] for name in names) for seed in shares[names[0]]}
+        for source, names in SOURCES.items()
+    }
+    for name, share in (of | {f"of these, {name}": share for name, share in shares.items()}).items():
+        yield answers.level(CAUSE, name, "share", "share_of_failures", "", single(share))
+    curvature, others = SOURCES
+    sides = (others, curvature)
+    yield answers.difference(CAUSE, sides, "share_of_failures", "", difference(of[others], of[curvature]))
+    predicted = _values(causes, "accuracy_predicted")
+    for column, name in READ_FROM.items():
+        found = difference(_values(causes, column), predicted)
+        yield answers.difference(APPROXIMATION, (name, "full prediction"), "sign_accuracy", "", found)
+
+
+def _setting(row: Row) -> Setting:
+    return row["panel"], row["update"], row["label"]
+
+
+def _values(rows: Sequence[Row], column: str) -> Values:
+    return {row["seed"]: float(row[column]) for row in rows if not math.isnan(row[column])}

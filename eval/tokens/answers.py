@@ -91,7 +91,7 @@ def level(
 
 
 def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) -> dict[str, Any]:
-    """The row of the smallest K from which on no gap is told from that of V; `found`: each K's difference, ascending."""
+    """The row of the smallest K from which on no gap is told from that of V, out of each K's difference, ascending."""
     told = [k for k, estimate in found.items() if _side(estimate)]
     after = list(found)[list(found).index(told[-1]) + 1 :] if told else list(found)
     k = after[0] if after else "V"

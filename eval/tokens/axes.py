@@ -18,7 +18,7 @@ BASES = ("A_probe", "bf16")
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis: the panels beside the base, and the field of a record's identity that tells them apart, if there is one."""
+    """An axis: the panels beside the base, and the field of a record's identity that tells them apart (or None)."""
 
     name: str
     panels: tuple[str, ...]

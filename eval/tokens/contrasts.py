@@ -30,9 +30,9 @@ def single(values: Values) -> Estimate:
 
 
 def difference(a: Values, b: Values) -> Estimate:
-    """a - b: over the seeds that both have; two settings with fewer than two in common are strata of their own."""
+    """a - b: over the seeds that both have; settings without a common seed are strata of their own."""
     shared = sorted(a.keys() & b.keys())
-    if len(shared) >= 2:
+    if shared:
         interval = bootstrap_mean([a[seed] - b[seed] for seed in shared], _generator())
         levels = tuple(float(np.mean([side[seed] for seed in shared])) for side in (a, b))
         return Estimate(interval, levels, "paired seeds")
@@ -46,10 +46,10 @@ def pooled(settings: Mapping[str, Values]) -> Estimate:
     """The mean over settings, each of the same weight.
 
     Runs of one seed resemble each other whatever the setting, so shared seeds are resampled as one: the mean over
-    settings is taken per seed. Settings with fewer than two seeds in common are strata.
+    settings is taken per seed. Settings without a common seed are strata.
     """
     shared = sorted(set.intersection(*(set(values) for values in settings.values())))
-    if len(shared) >= 2:
+    if shared:
         means = [float(np.mean([values[seed] for values in settings.values()])) for seed in shared]
         return Estimate(bootstrap_mean(means, _generator()), (), "seeds, means over panels")
     strata = {name: list(values.values()) for name, values in settings.items()}

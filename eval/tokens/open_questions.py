@@ -13,13 +13,14 @@ from typing import Any
 
 from eval.tokens import answers, axes
 from eval.tokens.answers import Question
-from eval.tokens.causes import CAUSES
 from eval.tokens.contrasts import Values, difference, pooled, single
+from eval.tokens.rates import merged
 from eval.tokens.study import MAIN, RADII
 from methods.directions import TAIL_RULES
 
 Row = Mapping[str, Any]
 Setting = tuple[str, str, str]  # panel, update, label
+Parts = tuple[str, ...]  # names of subsets that are taken together
 Found = Iterator[dict[str, Any]]
 
 # Looked at in every contrast.
@@ -27,24 +28,17 @@ MEASURED = tuple((quantity, criterion) for quantity in ("gap", "accuracy_gain") 
 
 K = Question("K", "retained K", "the set outside is the one that a mask with this K sees")
 DELTA = Question("delta", "radius", "both radii look at the same steps, so this says nothing of training with either")
-# A name that ends in a space starts the names of numbered parts.
-PARTS = {
-    Question(
-        "staleness", "age within a run", "within a run the age follows the training step, which it may stand for"
-    ): ("age ",),
-    Question("mini-batch index", "mini-batch of the step", "later ones meet a policy that the earlier ones moved"): (
-        "mini-batch ",
-    ),
-    Question("position", "place in the response", "within responses of this task's length"): (
-        "first half of response",
-        "second half of response",
-    ),
-    Question("mu of the sampled token", "mu", "rare and likely tokens also stand in other states"): (
-        "mu < 0.01",
-        "0.01 <= mu < 0.1",
-        "0.1 <= mu < 0.5",
-        "mu >= 0.5",
-    ),
+AGE = Question(
+    "staleness", "age within a run", "within a run the age follows the training step, which it may stand for"
+)
+BATCH = Question("mini-batch index", "mini-batch of the step", "later ones meet a policy that the earlier ones moved")
+PLACE = Question("position", "place in the response", "within responses of this task's length")
+MU = Question("mu of the sampled token", "mu", "rare and likely tokens also stand in other states")
+# Parts of one run's tokens, in their order; those of AGE and BATCH are numbered.
+NUMBERED = {AGE: "age ", BATCH: "mini-batch "}
+NAMED = {
+    PLACE: ("first half of response", "second half of response"),
+    MU: ("mu < 0.01", "0.01 <= mu < 0.1", "0.1 <= mu < 0.5", "mu >= 0.5"),
 }
 PANELS = {
     "lag": Question(
@@ -60,6 +54,12 @@ APPROXIMATION = Question(
 )
 # Of `eval.tokens.causes`: what the step's curvature did, and what other tokens' gradients did.
 SOURCES = {"curvature": ("curvature", "batch_curvature"), "other tokens' gradients": ("reversed", "others")}
+CAUSE_TEXTS = {
+    "reversed": "the token itself moved against its advantage",
+    "curvature": "its own finite step alone raises D",
+    "others": "its own step lowers D, the others' raise it to first order",
+    "batch_curvature": "only the whole step's curvature raises D",
+}
 READ_FROM = {"accuracy_own_step": "own finite step", "accuracy_batch_first_order": "whole step to first order"}
 
 
@@ -77,7 +77,10 @@ def rows(
         return []
     found = [*_retained([row for row in sweeps if _setting(row) == base]), *_radius(study, base), *_parts(study, base)]
     found += [*_panels(study, base, identities), *_updates(study, base)]
-    return [*found, *_causes([row for row in causes if _setting(row) == base])]
+    found += _causes([row for row in causes if _setting(row) == base])
+    order = list(dict.fromkeys(row["question"] for row in found))
+    known = [row for row in found if row["value"] == row["value"]]  # nan: no seed has it
+    return sorted(known, key=lambda row: order.index(row["question"]))
 
 
 class Study:
@@ -97,32 +100,45 @@ class Study:
         return next((setting for setting in self.settings if setting[:2] == (panel, "unmasked")), None)
 
     def values(
-        self, setting: Setting, quantity: str, criterion: str, *, delta: float = MAIN[1], subset: str = "all"
+        self,
+        setting: Setting,
+        quantity: str,
+        criterion: str,
+        parts: Parts = ("all",),
+        delta: float = MAIN[1],
     ) -> Values:
-        """By seed; seeds in which the quantity is nan are left out."""
-        return _values(self._rows.get((setting, criterion, delta, subset), []), quantity)
+        """By seed, of these parts' tokens together; seeds in which the quantity is nan are left out."""
+        found: dict[int, list[Row]] = {}
+        for part in parts:
+            for row in self._rows.get((setting, criterion, delta, part), []):
+                found.setdefault(row["seed"], []).append(row)
+        return _values([{"seed": seed, **merged(rows).row()} for seed, rows in found.items()], quantity)
 
-    def parts(self, setting: Setting, names: tuple[str, ...]) -> list[str]:
-        """Those parts, in order, that have a gap in at least half of the seeds (and two)."""
-        if names[0].endswith(" "):
-            found = {key[3] for key in self._rows if key[0] == setting and key[3].startswith(names[0])}
-            names = tuple(sorted(found, key=lambda name: int(name.removeprefix(names[0]))))
-        seeds = len(self._rows.get((setting, "aggregated", MAIN[1], "all"), []))
-        enough = max(2, math.ceil(seeds / 2))
-        return [name for name in names if len(self.values(setting, "gap", "aggregated", subset=name)) >= enough]
+    def numbered(self, setting: Setting, start: str) -> list[str]:
+        """The parts whose names are `start` and a number, by their number."""
+        found = {key[3] for key in self._rows if key[0] == setting and key[3].startswith(start)}
+        return sorted(found, key=lambda name: int(name.removeprefix(start)))
+
+    def usable(self, setting: Setting, quantity: str, criterion: str, lots: Sequence[Parts]) -> list[Parts]:
+        """Those lots that have the quantity in at least half of the seeds (and in two)."""
+        enough = max(2, math.ceil(len(self.values(setting, "base_rate", criterion)) / 2))
+        return [lot for lot in lots if len(self.values(setting, quantity, criterion, lot)) >= enough]
 
 
 def _retained(sweeps: Sequence[Row]) -> Found:
     """K against V: wrong signs (V has none) and the gap; then the smallest K that is not told from V, by tail rule."""
     sizes = [k for k in dict.fromkeys(row["k"] for row in sweeps) if k != "V"]
-    whole = _values([row for row in sweeps if row["k"] == "V"], "gap")
+    whole = {name: _values([row for row in sweeps if row["k"] == "V"], name) for name in ("gap", "accuracy_gain")}
     for rule in TAIL_RULES if sizes else ():
         of = {k: [row for row in sweeps if row["k"] == k and row["rule"] == rule] for k in sizes}
-        found = {str(k): difference(_values(of[k], "gap"), whole) for k in sizes}
+        found = {str(k): difference(_values(of[k], "gap"), whole["gap"]) for k in sizes}
         if rule == "aggregated":
             for k in sizes:
-                yield answers.level(K, f"K = {k}", "share", "wrong_sign", rule, single(_values(of[k], "wrong_sign")))
-                yield answers.difference(K, (f"K = {k}", "K = V"), "gap", rule, found[str(k)])
+                sides = (f"K = {k}", "K = V")
+                yield answers.level(K, sides[0], "share", "wrong_sign", rule, single(_values(of[k], "wrong_sign")))
+                yield answers.difference(K, sides, "gap", rule, found[str(k)])
+                gain = difference(_values(of[k], "accuracy_gain"), whole["accuracy_gain"])
+                yield answers.difference(K, sides, "accuracy_gain", rule, gain)
         yield answers.smallest(K, rule, found)
 
 
@@ -134,15 +150,42 @@ def _radius(study: Study, base: Setting) -> Found:
 
 
 def _parts(study: Study, base: Setting) -> Found:
-    """The last against the first part that has enough tokens."""
-    for question, names in PARTS.items():
-        there = study.parts(base, names)
-        if len(there) < 2:
-            continue
-        sides = (there[-1], there[0])
+    """Numbered parts in two lots, which more seeds have; then the last against the first part."""
+    for question, start in NUMBERED.items():
+        names = study.numbered(base, start)
+        # The oldest rollouts against all younger ones; the later half of the mini-batches against the earlier one.
+        cut = len(names) - 1 if question is AGE else (len(names) + 1) // 2
+        lots = (names[cut:], names[:cut])
+        ends = (names[-1:], names[:1])
+        for a, b in dict.fromkeys((tuple(map(tuple, lots)), tuple(map(tuple, ends)))) if len(names) > 1 else ():
+            for quantity, criterion in MEASURED:
+                if study.usable(base, quantity, criterion, (a, b)) == [a, b]:
+                    yield _between(study, base, question, (a, b), (_lot(start, a), _lot(start, b)), quantity, criterion)
+    for question, names in NAMED.items():
         for quantity, criterion in MEASURED:
-            a, b = (study.values(base, quantity, criterion, subset=name) for name in sides)
-            yield answers.difference(question, sides, quantity, criterion, difference(a, b))
+            there = study.usable(base, quantity, criterion, [(name,) for name in names])
+            if len(there) > 1:
+                a, b = there[-1], there[0]
+                yield _between(study, base, question, (a, b), (a[0], b[0]), quantity, criterion)
+
+
+def _between(
+    study: Study,
+    base: Setting,
+    question: Question,
+    lots: tuple[Parts, Parts],
+    sides: tuple[str, str],
+    quantity: str,
+    criterion: str,
+) -> dict[str, Any]:
+    a, b = (study.values(base, quantity, criterion, lot) for lot in lots)
+    return answers.difference(question, sides, quantity, criterion, difference(a, b))
+
+
+def _lot(start: str, names: Parts) -> str:
+    """`age 8`, `age 0 to 7`."""
+    numbers = [name.removeprefix(start) for name in names]
+    return f"{start}{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{start}{numbers[0]}"
 
 
 def _panels(study: Study, base: Setting, identities: Mapping[str, Mapping[str, Any]]) -> Found:
@@ -178,12 +221,12 @@ def _causes(causes: Sequence[Row]) -> Found:
     failed = [row for row in causes if row["failed"]]
     if not failed:
         return
-    shares = {name: {row["seed"]: row[name] / row["failed"] for row in failed} for name in CAUSES}
+    shares = {name: {row["seed"]: row[name] / row["failed"] for row in failed} for name in CAUSE_TEXTS}
     of = {
         source: {seed: sum(shares[name][seed] for name in names) for seed in shares[names[0]]}
         for source, names in SOURCES.items()
     }
-    for name, share in (of | {f"of these, {name}": share for name, share in shares.items()}).items():
+    for name, share in (of | {f"{CAUSE_TEXTS[name]} ({name})": share for name, share in shares.items()}).items():
         yield answers.level(CAUSE, name, "share", "share_of_failures", "", single(share))
     curvature, others = SOURCES
     sides = (others, curvature)

@@ -19,9 +19,9 @@ QUANTITIES = {
 }
 CRITERIA = {"aggregated": ("aggregated tail", "o"), "full": ("whole vocabulary", "D")}
 NOTE = (
-    "Differences of what the prediction has over the ratio, first named minus second. Forward KL, and the unmasked probe\n"
-    "where nothing else is said; n: seeds. Bars: 95 % over seeds (paired where seeds are shared), for one contrast each:\n"
-    "of twenty contrasts that are nothing, one bar leaves 0 out. K: against the truth of the whole vocabulary."
+    "Differences of what the prediction has over the ratio, first named minus second. Forward KL; the unmasked probe\n"
+    "where nothing else is said; n: seeds. Bars: 95 % over seeds (paired where seeds are shared), for one contrast\n"
+    "each: of twenty contrasts that are nothing, one bar leaves 0 out. K: against the truth of the whole vocabulary."
 )
 
 

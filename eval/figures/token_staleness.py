@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from eval.figures.style import DASHES, MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import Row, rows, run
 from eval.files import InputError
 from eval.statistics import bootstrap_mean
-from eval.tokens.axes import AXES, BASES, base_of
+from eval.tokens.axes import AXES, base_of
 from eval.tokens.rates import merged
 
 CRITERION = "aggregated"
@@ -28,9 +28,9 @@ AXES_SHOWN = (
     ("Sign accuracy", "share of tokens outside", (("sign_accuracy", DASHES[0]), ("sign_accuracy_ratio", DASHES[3]))),
 )
 NOTE = (
-    "Aggregated tail; forward KL, D > .15, unmasked probe. Ages in three lots: the younger and the older half of those\n"
-    "below the lag, and the lag itself. Ages below the lag exist in a run's first steps only, so age and training step\n"
-    "move together. Bars: 95 % over seeds, where at least half of them have the rate. Dotted: the ratio."
+    "Aggregated tail; forward KL, D > .15, unmasked probe. Ages in three lots: younger and older half of those below\n"
+    "the lag, and the lag itself. Ages below the lag exist in a run's first steps only: age and training step move\n"
+    "together. Bars: 95 % over seeds, where at least half of them have the rate. Dotted: the ratio."
 )
 
 
@@ -39,9 +39,10 @@ def draw(table: Path, output: Path) -> None:
     wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "criterion": CRITERION}
     found = rows(table, ["panel", "subset", "seed"], update="unmasked", **wanted)
     found = [row for row in found if row["subset"].startswith(START)]
-    panels = _panels(row["panel"] for row in found)
+    present = list(dict.fromkeys(row["panel"] for row in found))
+    panels = [name for name in dict.fromkeys((base_of(present), *LAGS)) if name in present]
     if not panels:
-        raise InputError(f"{table}: no rows by age of a panel of {', '.join((*BASES, *LAGS))}")
+        raise InputError(f"{table}: no rows by age")
     figure, grid = new_figure(1, len(AXES_SHOWN), (10.6, 4.4), NOTE)
     for axes, (title, unit, lines) in zip(grid[0], AXES_SHOWN, strict=True):
         for place, panel in enumerate(panels):
@@ -69,12 +70,6 @@ def draw(table: Path, output: Path) -> None:
     grid[0][0].axhline(0, color=MUTED, linewidth=1)
     grid[0][0].legend(frameon=False, fontsize=9)
     save(figure, output, {"Title": "The prediction by age of the rollout policy", "Description": NOTE})
-
-
-def _panels(names: Iterable[str]) -> list[str]:
-    """Those of the names that are the base or a panel of the lag axis, the base first."""
-    present = set(names)
-    return [name for name in (base_of(present), *LAGS) if name in present]
 
 
 def _points(mine: Sequence[Row], quantity: str) -> list[tuple[float, float, float, float]]:

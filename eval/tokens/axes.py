@@ -12,7 +12,7 @@ from typing import Any
 
 from eval.files import InputError
 
-# The panel that the others are compared with; a tier has one of them.
+# The panel that an axis' panels are compared with; a tier has one of them.
 BASES = ("A_probe", "bf16")
 
 
@@ -44,9 +44,9 @@ FIXED = ("lag", "lr", "top_k", "vocab_size", "update")
 
 
 def base_of(panels: Iterable[str]) -> str | None:
-    """The base panel among these; None where there is none, and so nothing to compare."""
-    present = set(panels)
-    return next((name for name in BASES if name in present), None)
+    """The base among these panels, else the first, which questions about parts of a run are asked of; None for none."""
+    found = list(panels)
+    return next((name for name in BASES if name in found), found[0] if found else None)
 
 
 def setting(axis: Axis, panel: str, identity: Mapping[str, Any]) -> str:
@@ -55,13 +55,13 @@ def setting(axis: Axis, panel: str, identity: Mapping[str, Any]) -> str:
 
 
 def present(axis: Axis, identities: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The panels of an axis that are there, beside the base, which must be.
+    """The panels of an axis that are there, beside the base; none where no panel of `BASES` is.
 
     identities: of one record per panel. Raises InputError for a panel that does not differ from the base in the axis'
     field, or differs in another: its name would lie.
     """
     base = base_of(identities)
-    if base is None:
+    if base not in BASES:
         return []
     found = [name for name in axis.panels if name in identities]
     for name in found:

@@ -66,7 +66,7 @@ READ_FROM = {"accuracy_own_step": "own finite step", "accuracy_batch_first_order
 def rows(
     seeds: Sequence[Row], sweeps: Sequence[Row], causes: Sequence[Row], identities: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All rows, with `answers.COLUMNS`; none for a tier without a base panel.
+    """All rows, with `answers.COLUMNS`; none without a panel of the unmasked probe.
 
     seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per panel.
     Raises InputError where a panel is not what `eval.tokens.axes` says.
@@ -192,10 +192,13 @@ def _panels(study: Study, base: Setting, identities: Mapping[str, Mapping[str, A
     """Each panel of an axis against the base, and the mean over all of them."""
     for axis in axes.AXES:
         question = PANELS[axis.name]
-        settings = {name: (name, *base[1:]) for name in (base[0], *axes.present(axis, identities))}
+        settings = {name: (name, *base[1:]) for name in axes.present(axis, identities)}
         settings = {name: setting for name, setting in settings.items() if setting in study.settings}
+        if not settings:
+            continue
+        settings = {base[0]: base, **settings}
         shown = {name: axes.setting(axis, name, identities[name]) for name in settings}
-        for quantity, criterion in MEASURED if len(settings) > 1 else ():
+        for quantity, criterion in MEASURED:
             values = {name: study.values(settings[name], quantity, criterion) for name in settings}
             for name in list(settings)[1:]:
                 found = difference(values[name], values[base[0]])

@@ -7,20 +7,16 @@ divergence, unless a contrast says otherwise; K and causes look at the whole voc
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from eval.tokens import answers, axes
 from eval.tokens.answers import Question
-from eval.tokens.contrasts import Values, difference, pooled, single
-from eval.tokens.rates import merged
+from eval.tokens.by_seed import Parts, Row, Setting, Study, by_seed, setting_of
+from eval.tokens.contrasts import difference, pooled, single
 from eval.tokens.study import MAIN, RADII
 from methods.directions import TAIL_RULES
 
-Row = Mapping[str, Any]
-Setting = tuple[str, str, str]  # panel, update, label
-Parts = tuple[str, ...]  # names of subsets that are taken together
 Found = Iterator[dict[str, Any]]
 
 # Looked at in every contrast.
@@ -45,7 +41,7 @@ PANELS = {
         "staleness", "lag", "a lag also decides which policies a run meets: its whole effect, not age alone"
     ),
     "lr": Question("learning rate", "learning rate", "a rate also decides how long the probe's step is"),
-    "precision": Question("precision pair", "training / rollout precision", "low precisions are emulated on a CPU"),
+    "precision": Question("precision pair", "training / rollout precision", "low precisions are emulated (methods/quantisation.py)"),
 }
 UPDATE = Question("update", "update taken", "the own update of a method is taken on the states of its own training")
 CAUSE = Question("curvature or other tokens", "cause of a failure", "failures: kept by the full prediction, and D rose")
@@ -75,69 +71,31 @@ def rows(
     base = study.base()
     if base is None:
         return []
-    found = [*_retained([row for row in sweeps if _setting(row) == base]), *_radius(study, base), *_parts(study, base)]
+    found = [
+        *_retained([row for row in sweeps if setting_of(row) == base]),
+        *_radius(study, base),
+        *_parts(study, base),
+    ]
     found += [*_panels(study, base, identities), *_updates(study, base)]
-    found += _causes([row for row in causes if _setting(row) == base])
+    found += _causes([row for row in causes if setting_of(row) == base])
     order = list(dict.fromkeys(row["question"] for row in found))
     known = [row for row in found if row["value"] == row["value"]]  # nan: no seed has it
     return sorted(known, key=lambda row: order.index(row["question"]))
 
 
-class Study:
-    """Rows of `eval.tokens.study` by setting: forward KL, truth by the reduced divergence."""
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self._rows: dict[tuple[Any, ...], list[Row]] = {}
-        for row in rows:
-            if row["measure"] == MAIN[0] and row["truth"] == "reduced":
-                key = (_setting(row), row["criterion"], row["delta"], row["subset"])
-                self._rows.setdefault(key, []).append(row)
-        self.settings: list[Setting] = list(dict.fromkeys(key[0] for key in self._rows))
-
-    def base(self) -> Setting | None:
-        """The base panel's unmasked probe."""
-        panel = axes.base_of(name for name, update, _ in self.settings if update == "unmasked")
-        return next((setting for setting in self.settings if setting[:2] == (panel, "unmasked")), None)
-
-    def values(
-        self,
-        setting: Setting,
-        quantity: str,
-        criterion: str,
-        parts: Parts = ("all",),
-        delta: float = MAIN[1],
-    ) -> Values:
-        """By seed, of these parts' tokens together; seeds in which the quantity is nan are left out."""
-        found: dict[int, list[Row]] = {}
-        for part in parts:
-            for row in self._rows.get((setting, criterion, delta, part), []):
-                found.setdefault(row["seed"], []).append(row)
-        return _values([{"seed": seed, **merged(rows).row()} for seed, rows in found.items()], quantity)
-
-    def numbered(self, setting: Setting, start: str) -> list[str]:
-        """The parts whose names are `start` and a number, by their number."""
-        found = {key[3] for key in self._rows if key[0] == setting and key[3].startswith(start)}
-        return sorted(found, key=lambda name: int(name.removeprefix(start)))
-
-    def usable(self, setting: Setting, quantity: str, criterion: str, lots: Sequence[Parts]) -> list[Parts]:
-        """Those lots that have the quantity in at least half of the seeds (and in two)."""
-        enough = max(2, math.ceil(len(self.values(setting, "base_rate", criterion)) / 2))
-        return [lot for lot in lots if len(self.values(setting, quantity, criterion, lot)) >= enough]
-
-
 def _retained(sweeps: Sequence[Row]) -> Found:
     """K against V: wrong signs (V has none) and the gap; then the smallest K that is not told from V, by tail rule."""
     sizes = [k for k in dict.fromkeys(row["k"] for row in sweeps) if k != "V"]
-    whole = {name: _values([row for row in sweeps if row["k"] == "V"], name) for name in ("gap", "accuracy_gain")}
+    whole = {name: by_seed([row for row in sweeps if row["k"] == "V"], name) for name in ("gap", "accuracy_gain")}
     for rule in TAIL_RULES if sizes else ():
         of = {k: [row for row in sweeps if row["k"] == k and row["rule"] == rule] for k in sizes}
-        found = {str(k): difference(_values(of[k], "gap"), whole["gap"]) for k in sizes}
+        found = {str(k): difference(by_seed(of[k], "gap"), whole["gap"]) for k in sizes}
         if rule == "aggregated":
             for k in sizes:
                 sides = (f"K = {k}", "K = V")
-                yield answers.level(K, sides[0], "share", "wrong_sign", rule, single(_values(of[k], "wrong_sign")))
+                yield answers.level(K, sides[0], "share", "wrong_sign", rule, single(by_seed(of[k], "wrong_sign")))
                 yield answers.difference(K, sides, "gap", rule, found[str(k)])
-                gain = difference(_values(of[k], "accuracy_gain"), whole["accuracy_gain"])
+                gain = difference(by_seed(of[k], "accuracy_gain"), whole["accuracy_gain"])
                 yield answers.difference(K, sides, "accuracy_gain", rule, gain)
         yield answers.smallest(K, rule, found)
 
@@ -155,9 +113,8 @@ def _parts(study: Study, base: Setting) -> Found:
         names = study.numbered(base, start)
         # The oldest rollouts against all younger ones; the later half of the mini-batches against the earlier one.
         cut = len(names) - 1 if question is AGE else (len(names) + 1) // 2
-        lots = (names[cut:], names[:cut])
-        ends = (names[-1:], names[:1])
-        for a, b in dict.fromkeys((tuple(map(tuple, lots)), tuple(map(tuple, ends)))) if len(names) > 1 else ():
+        pairs = dict.fromkeys([(names[cut:], names[:cut]), (names[-1:], names[:1])])
+        for a, b in pairs if len(names) > 1 else ():
             for quantity, criterion in MEASURED:
                 if study.usable(base, quantity, criterion, (a, b)) == [a, b]:
                     yield _between(study, base, question, (a, b), (_lot(start, a), _lot(start, b)), quantity, criterion)
@@ -212,7 +169,8 @@ def _updates(study: Study, base: Setting) -> Found:
     own = [setting for setting in study.settings if setting[1] == "own"]
     for quantity, criterion in MEASURED if own else ():
         probe = study.values(base, quantity, criterion)
-        values = {f"own update of {setting[2]}": study.values(setting, quantity, criterion) for setting in own}
+        names = {setting: f"own update of {setting[2]} ({setting[0]})" for setting in own}
+        values = {name: study.values(setting, quantity, criterion) for setting, name in names.items()}
         for name, mine in values.items():
             yield answers.difference(UPDATE, (name, "unmasked probe"), quantity, criterion, difference(mine, probe))
         if len(values) > 1:
@@ -234,15 +192,7 @@ def _causes(causes: Sequence[Row]) -> Found:
     curvature, others = SOURCES
     sides = (others, curvature)
     yield answers.difference(CAUSE, sides, "share_of_failures", "", difference(of[others], of[curvature]))
-    predicted = _values(causes, "accuracy_predicted")
+    predicted = by_seed(causes, "accuracy_predicted")
     for column, name in READ_FROM.items():
-        found = difference(_values(causes, column), predicted)
+        found = difference(by_seed(causes, column), predicted)
         yield answers.difference(APPROXIMATION, (name, "full prediction"), "sign_accuracy", "", found)
-
-
-def _setting(row: Row) -> Setting:
-    return row["panel"], row["update"], row["label"]
-
-
-def _values(rows: Sequence[Row], column: str) -> Values:
-    return {row["seed"]: float(row[column]) for row in rows if not math.isnan(row[column])}

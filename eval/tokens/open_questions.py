@@ -41,7 +41,9 @@ PANELS = {
         "staleness", "lag", "a lag also decides which policies a run meets: its whole effect, not age alone"
     ),
     "lr": Question("learning rate", "learning rate", "a rate also decides how long the probe's step is"),
-    "precision": Question("precision pair", "training / rollout precision", "low precisions are emulated (methods/quantisation.py)"),
+    "precision": Question(
+        "precision pair", "training / rollout precision", "low precisions are emulated (methods/quantisation.py)"
+    ),
 }
 UPDATE = Question("update", "update taken", "the own update of a method is taken on the states of its own training")
 CAUSE = Question("curvature or other tokens", "cause of a failure", "failures: kept by the full prediction, and D rose")
@@ -101,9 +103,10 @@ def _retained(sweeps: Sequence[Row]) -> Found:
 
 
 def _radius(study: Study, base: Setting) -> Found:
+    small, large = RADII[MAIN[0]]
     for quantity, criterion in MEASURED:
-        a, b = (study.values(base, quantity, criterion, delta=delta) for delta in RADII[MAIN[0]])
-        sides = tuple(f"delta {delta:g}" for delta in RADII[MAIN[0]])
+        a, b = (study.values(base, quantity, criterion, delta=delta) for delta in (small, large))
+        sides = (f"delta {small:g}", f"delta {large:g}")
         yield answers.difference(DELTA, sides, quantity, criterion, difference(a, b))
 
 

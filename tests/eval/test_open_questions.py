@@ -29,7 +29,7 @@ from methods import token_schema
 
 CONFIG = Path("workflows/config")
 QUESTION = Question("staleness", "lag", "not age alone")
-IDENTITY = {"lag": 8, "lr": 3e-4, "top_k": 20, "vocab_size": 205, "update": "unmasked"}
+IDENTITY: dict[str, Any] = {"lag": 8, "lr": 3e-4, "top_k": 20, "vocab_size": 205, "update": "unmasked"}
 
 
 def test_shared_seeds_are_paired_and_others_are_strata() -> None:
@@ -59,7 +59,7 @@ def test_merged_parts_have_the_rates_of_their_tokens() -> None:
     flags = [random.random(200) < 0.5 for _ in range(3)]
     change, part = random.normal(size=200), random.random(200) < 0.3
     rows = [rates(flags[0] & side, flags[1], flags[2], change).row() for side in (part, ~part)]
-    assert merged(rows) == rates(*flags, change)
+    assert merged(rows) == rates(flags[0], flags[1], flags[2], change)
 
 
 def test_answers_by_hand() -> None:

@@ -49,7 +49,7 @@ def draw(table: Path, output: Path) -> None:
         axes.set_yticks(list(heights.values()), [""] * len(contrasts))
         axes.set_xlabel(unit, fontsize=9)
         axes.set_title(title, parse_math=False)
-        axes.legend(frameon=False, fontsize=9)
+    grid[0][0].legend(frameon=False, fontsize=9)
     grid[0][0].set_yticks(list(heights.values()), [_name(key, found) for key in contrasts], parse_math=False)
     save(figure, output, {"Title": "The open questions of the token analysis", "Description": NOTE})
 

@@ -62,7 +62,6 @@ class Study:
         found = {key[3] for key in self._rows if key[0] == setting and key[3].startswith(start)}
         return tuple(sorted(found, key=lambda name: int(name.removeprefix(start))))
 
-    def usable(self, setting: Setting, quantity: str, criterion: str, lots: Sequence[Parts]) -> list[Parts]:
-        """Those lots that have the quantity in at least half of the seeds (and in two)."""
-        enough = max(2, math.ceil(len(self.values(setting, "base_rate", criterion)) / 2))
-        return [lot for lot in lots if len(self.values(setting, quantity, criterion, lot)) >= enough]
+    def half(self, setting: Setting) -> int:
+        """Half of the setting's seeds, but at least two: fewer do not stand for the runs."""
+        return max(2, math.ceil(len(self._rows.get((setting, "aggregated", MAIN[1], "all"), [])) / 2))

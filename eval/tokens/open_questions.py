@@ -111,35 +111,33 @@ def _radius(study: Study, base: Setting) -> Found:
 
 
 def _parts(study: Study, base: Setting) -> Found:
-    """Numbered parts in two lots, which more seeds have; then the last against the first part."""
+    """Numbered parts in two lots, which more seeds have, then the last against the first; named ones likewise."""
     for question, start in NUMBERED.items():
         names = study.numbered(base, start)
         # The oldest rollouts against all younger ones; the later half of the mini-batches against the earlier one.
         cut = len(names) - 1 if question is AGE else (len(names) + 1) // 2
-        pairs = dict.fromkeys([(names[cut:], names[:cut]), (names[-1:], names[:1])])
-        for a, b in pairs if len(names) > 1 else ():
+        for a, b in dict.fromkeys([(names[cut:], names[:cut]), (names[-1:], names[:1])]) if len(names) > 1 else ():
             for quantity, criterion in MEASURED:
-                if study.usable(base, quantity, criterion, (a, b)) == [a, b]:
-                    yield _between(study, base, question, (a, b), (_lot(start, a), _lot(start, b)), quantity, criterion)
+                yield from _between(study, base, question, {_lot(start, a): a, _lot(start, b): b}, quantity, criterion)
     for question, names in NAMED.items():
         for quantity, criterion in MEASURED:
-            there = study.usable(base, quantity, criterion, [(name,) for name in names])
+            # Parts without tokens on which the criteria disagree have no gap.
+            there = [
+                name for name in names if len(study.values(base, quantity, criterion, (name,))) >= study.half(base)
+            ]
             if len(there) > 1:
-                a, b = there[-1], there[0]
-                yield _between(study, base, question, (a, b), (a[0], b[0]), quantity, criterion)
+                sides = {name: (name,) for name in (there[-1], there[0])}
+                yield from _between(study, base, question, sides, quantity, criterion)
 
 
 def _between(
-    study: Study,
-    base: Setting,
-    question: Question,
-    lots: tuple[Parts, Parts],
-    sides: tuple[str, str],
-    quantity: str,
-    criterion: str,
-) -> dict[str, Any]:
-    a, b = (study.values(base, quantity, criterion, lot) for lot in lots)
-    return answers.difference(question, sides, quantity, criterion, difference(a, b))
+    study: Study, base: Setting, question: Question, sides: Mapping[str, Parts], quantity: str, criterion: str
+) -> Found:
+    """The difference of two lots of one run's tokens, where at least half of the seeds have both."""
+    a, b = (study.values(base, quantity, criterion, parts) for parts in sides.values())
+    if len(a.keys() & b.keys()) >= study.half(base):
+        first, second = sides
+        yield answers.difference(question, (first, second), quantity, criterion, difference(a, b))
 
 
 def _lot(start: str, names: Parts) -> str:

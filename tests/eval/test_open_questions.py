@@ -217,6 +217,8 @@ def test_from_records_to_figures(tmp_path: Path) -> None:
     } <= contrasts
     shares = [float(row["value"]) for row in rows if row["contrast"] in ("curvature", "other tokens' gradients")]
     assert len(shares) == 2 and sum(shares) == pytest.approx(1.0)
+    settings = {row["setting"] for row in read_csv(tmp_path / "verdicts.csv", "verdicts")}
+    assert {"panel A_probe, unmasked update", "panel A_own, own update of dppo_topk_kl"} <= settings
     for figure, name in ((token_open, "tokens_open"), (token_staleness, "tokens_seeds")):
         drawn = []
         for place in ("a.svg", "b.svg"):

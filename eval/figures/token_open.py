@@ -32,7 +32,7 @@ def draw(table: Path, output: Path) -> None:
     if not found:
         raise InputError(f"{table}: no difference in {' or '.join(QUANTITIES)}")
     contrasts = list(dict.fromkeys((row["question"], row["contrast"]) for row in found))
-    figure, grid = new_figure(1, len(QUANTITIES), (13.2, 1.6 + 0.36 * len(contrasts)), NOTE)
+    figure, grid = new_figure(1, len(QUANTITIES), (13.2, 2.0 + 0.36 * len(contrasts)), NOTE)
     heights = {contrast: len(contrasts) - place for place, contrast in enumerate(contrasts)}
     for (quantity, (title, unit)), axes in zip(QUANTITIES.items(), grid[0], strict=True):
         mine = [row for row in found if row["quantity"] == quantity]
@@ -45,11 +45,11 @@ def draw(table: Path, output: Path) -> None:
                 axes.plot([number(row, "value")], [height], marker, color=PALETTE[place], markersize=5)
             axes.plot([], [], marker + "-", color=PALETTE[place], markersize=5, label=label)
         axes.axvline(0, color=MUTED, linewidth=1)
-        axes.set_ylim(0.4, len(contrasts) + 0.6)
+        axes.set_ylim(-0.9, len(contrasts) + 0.6)  # room for the legend below the last line
         axes.set_yticks(list(heights.values()), [""] * len(contrasts))
         axes.set_xlabel(unit, fontsize=9)
         axes.set_title(title, parse_math=False)
-    grid[0][0].legend(frameon=False, fontsize=9)
+    grid[0][0].legend(frameon=False, fontsize=9, loc="lower left")
     grid[0][0].set_yticks(list(heights.values()), [_name(key, found) for key in contrasts], parse_math=False)
     save(figure, output, {"Title": "The open questions of the token analysis", "Description": NOTE})
 

@@ -48,7 +48,7 @@ class Question:
 
     name: str
     axis: str
-    caveat: str
+    not_covered: str
 
 
 def difference(
@@ -98,7 +98,7 @@ def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) 
     at = f"; at {k} the difference lies in {_limits(found[k])} points" if after else ""
     n = min(estimate.interval.n for estimate in found.values())
     first = f"From K = {k} on {_measured('gap', criterion)} is not told from that of V ({n} seeds{at})."
-    second = f"Told from V: {', '.join(f'K = {k}' for k in told) or 'no K'}; not told apart is not equal, and"
+    second = f"Told from V: {', '.join(f'K = {k}' for k in told) or 'no K'}; not told apart is not equal; not covered:"
     named = {
         "question": question.name,
         "axis": question.axis,
@@ -106,7 +106,7 @@ def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) 
     }
     # The value is a K, not a rate, and has no interval.
     values = {"value": k} | dict.fromkeys(("low", "high", "level_a", "level_b"))
-    kept = {"n_seeds": n, "resampled": "paired seeds", "answer": f"{first} {second} {question.caveat}."}
+    kept = {"n_seeds": n, "resampled": "paired seeds", "answer": f"{first} {second} {question.not_covered}."}
     return named | {"kind": "smallest", "quantity": "gap", "criterion": criterion} | values | kept
 
 
@@ -124,7 +124,11 @@ def _row(
     levels = (*found.levels, math.nan, math.nan)[:2]
     values = {"value": it.mean, "low": it.low, "high": it.high, "level_a": levels[0], "level_b": levels[1]}
     named = {"question": question.name, "axis": question.axis, "contrast": contrast, "kind": kind}
-    kept = {"n_seeds": it.n, "resampled": found.resampled, "answer": f"{text}{few}; {question.caveat}."}
+    kept = {
+        "n_seeds": it.n,
+        "resampled": found.resampled,
+        "answer": f"{text}{few}; not covered: {question.not_covered}.",
+    }
     return named | {"quantity": quantity, "criterion": criterion} | values | kept
 
 

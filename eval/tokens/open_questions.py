@@ -22,14 +22,13 @@ Found = Iterator[dict[str, Any]]
 # Looked at in every contrast.
 MEASURED = tuple((quantity, criterion) for quantity in ("gap", "accuracy_gain") for criterion in ("aggregated", "full"))
 
-K = Question("K", "retained K", "the set outside is the one that a mask with this K sees")
-DELTA = Question("delta", "radius", "both radii look at the same steps, so this says nothing of training with either")
-AGE = Question(
-    "staleness", "age within a run", "within a run the age follows the training step, which it may stand for"
-)
-BATCH = Question("mini-batch index", "mini-batch of the step", "later ones meet a policy that the earlier ones moved")
-PLACE = Question("position", "place in the response", "within responses of this task's length")
-MU = Question("mu of the sampled token", "mu", "rare and likely tokens also stand in other states")
+# The last text of a question is what its answer does not cover.
+K = Question("K", "retained K", "one set outside for all K: each K sees its own")
+DELTA = Question("delta", "radius", "training with either radius: both look at the same steps")
+AGE = Question("staleness", "age within a run", "age apart from the training step: within a run they move together")
+BATCH = Question("mini-batch index", "mini-batch of the step", "the index apart from what earlier ones moved")
+PLACE = Question("position", "place in the response", "responses longer than this task's")
+MU = Question("mu of the sampled token", "mu", "mu apart from the states in which rare and likely tokens stand")
 # Parts of one run's tokens, in their order; those of AGE and BATCH are numbered.
 NUMBERED = {AGE: "age ", BATCH: "mini-batch "}
 NAMED = {
@@ -37,19 +36,20 @@ NAMED = {
     MU: ("mu < 0.01", "0.01 <= mu < 0.1", "0.1 <= mu < 0.5", "mu >= 0.5"),
 }
 PANELS = {
-    "lag": Question(
-        "staleness", "lag", "a lag also decides which policies a run meets: its whole effect, not age alone"
-    ),
-    "lr": Question("learning rate", "learning rate", "a rate also decides how long the probe's step is"),
+    "lag": Question("staleness", "lag", "age apart from the policies that a run with this lag meets"),
+    "lr": Question("learning rate", "learning rate", "the rate apart from the length of the probe's step"),
     "precision": Question(
-        "precision pair", "training / rollout precision", "low precisions are emulated (methods/quantisation.py)"
+        "precision pair",
+        "training / rollout precision",
+        "real kernels: precisions are emulated (methods/quantisation.py)",
     ),
 }
-UPDATE = Question("update", "update taken", "the own update of a method is taken on the states of its own training")
-CAUSE = Question("curvature or other tokens", "cause of a failure", "failures: kept by the full prediction, and D rose")
-APPROXIMATION = Question(
-    "curvature or other tokens", "what the sign is read from", "own step and first order are hindsight"
+UPDATE = Question(
+    "update", "update taken", "other methods' own updates on the probe's states: each has its own training"
 )
+CAUSES = "curvature or other tokens"
+CAUSE = Question(CAUSES, "cause of a failure", "tokens that are no failures (kept by the full prediction, and D rose)")
+APPROXIMATION = Question(CAUSES, "what the sign is read from", "a criterion to use: both are known in hindsight only")
 # Of `eval.tokens.causes`: what the step's curvature did, and what other tokens' gradients did.
 SOURCES = {"curvature": ("curvature", "batch_curvature"), "other tokens' gradients": ("reversed", "others")}
 CAUSE_TEXTS = {

@@ -28,7 +28,7 @@ from eval.tokens.rates import merged, rates
 from methods import token_schema
 
 CONFIG = Path("workflows/config")
-QUESTION = Question("staleness", "lag", "not age alone")
+QUESTION = Question("staleness", "lag", "age alone")
 IDENTITY: dict[str, Any] = {"lag": 8, "lr": 3e-4, "top_k": 20, "vocab_size": 205, "update": "unmasked"}
 
 
@@ -69,7 +69,7 @@ def test_answers_by_hand() -> None:
     assert row["answer"] == (
         "Lag 2 against lag 8: the gap in unsafe-keep (aggregated tail) is -25.0 against -12.5 points, a difference of "
         "-12.5 points (95 %: -12.5 to -12.5; 6 paired seeds). The interval excludes 0: the prediction gains more over "
-        "the ratio with lag 2; not age alone."
+        "the ratio with lag 2; not covered: age alone."
     )
     assert list(row) == list(answers.COLUMNS)
     # A lower accuracy gain is the worse one: the same numbers speak for the other side.

@@ -75,6 +75,15 @@ def read_whole(path: str | Path) -> Record:
     return Record(source, identity, {name: _numpy(table[name]) for name in wanted})
 
 
+def identity(path: str | Path) -> dict[str, Any]:
+    """What the run of a record was: its fields are `IDENTITY`. Raises InputError as `read` does."""
+    source = require_file(path, "token record")
+    try:
+        return _identity(source, pq.read_schema(source))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{source}: not a Parquet file: {error}") from error
+
+
 def sweep_sizes(path: str | Path) -> list[int]:
     """The K of the sweep columns of a record."""
     names = pq.read_schema(require_file(path, "token record")).names

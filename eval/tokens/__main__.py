@@ -1,7 +1,7 @@
 """The token study from records.
 
-python -m eval.tokens study   RECORD... --output TABLES/     per-seed rows, means, sweep, causes, verdicts
-python -m eval.tokens replay  RECORD [--methods NAME...]     every method's coefficient on the same tokens
+python -m eval.tokens study   RECORD... --tables DIR --verdicts FILE     all tables, and the verdicts
+python -m eval.tokens replay  RECORD [--methods NAME...]              every method's coefficient on the same tokens
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ import sys
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from eval.files import InputError, write_csv
-from eval.tokens import causes, changes, study, summary, sweep, verdicts
+from eval.tokens import answers, causes, changes, open_questions, records, study, summary, sweep, verdicts
 from eval.tokens import replay as replaying
 from eval.tokens.tally import ACTIONS
 
@@ -36,10 +37,13 @@ def found(paths: Sequence[Path]) -> list[Path]:
 def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     """All tables of the study below `output`, the verdicts in `judged`; progress on standard error."""
     rows, sweeps, reasons, changed = [], [], [], []
+    identities: dict[str, dict[str, Any]] = {}
     for number, path in enumerate(paths, start=1):
         rows += list(study.rows(str(path)))
         sweeps += list(sweep.rows(str(path)))
         reasons.append(causes.row(str(path)))
+        described = records.identity(path)
+        identities.setdefault(described["panel"], described)
         changed += list(changes.rows(str(path)))
         print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
     means = summary.summarise(rows)
@@ -48,6 +52,8 @@ def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     write_csv(output / "tokens_sweep.csv", list(sweeps[0]), sweeps)
     write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
     write_csv(output / "tokens_changes.csv", list(changed[0]), changed)
+    answered = open_questions.rows(rows, sweeps, reasons, identities)
+    write_csv(output / "tokens_open.csv", answers.COLUMNS, answered)
     write_csv(judged, verdicts.COLUMNS, verdicts.rows(means))
 
 

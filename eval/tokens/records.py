@@ -103,6 +103,11 @@ def _in_order(record: Record) -> Record:
     return record
 
 
+def identity(path: str | Path) -> dict[str, Any]:
+    """What the run of a record was: its fields are `IDENTITY`. Raises InputError as `read` does."""
+    return _opened(require_file(path, "token record"))[0]
+
+
 def sweep_sizes(path: str | Path) -> list[int]:
     """The K of the sweep columns of a record."""
     names = pq.read_schema(require_file(path, "token record")).names

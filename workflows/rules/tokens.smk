@@ -14,7 +14,9 @@ localrules:
 
 TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
 TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS]
-TOKEN_TABLES = expand(f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes"])
+TOKEN_TABLES = expand(
+    f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes", "open"]
+)
 
 # Figure: the table that it draws.
 TOKEN_FIGURES = {
@@ -22,6 +24,8 @@ TOKEN_FIGURES = {
     "changes": "tokens_changes",
     "k": "tokens_sweep",
     "parts": "tokens_summary",
+    "open": "tokens_open",
+    "staleness": "tokens_seeds",
     "mismatch": "mismatch_profile",
 }
 # The page shows the short tables; these two are long, and drawn.

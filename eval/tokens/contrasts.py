@@ -26,7 +26,7 @@ class Estimate:
 
 def single(values: Values) -> Estimate:
     """The mean of one value per seed."""
-    return Estimate(bootstrap_mean(list(values.values()), _generator()), (), "seeds")
+    return Estimate(bootstrap_mean(_by_seed(values), _generator()), (), "seeds")
 
 
 def difference(a: Values, b: Values) -> Estimate:
@@ -36,7 +36,7 @@ def difference(a: Values, b: Values) -> Estimate:
         interval = bootstrap_mean([a[seed] - b[seed] for seed in shared], _generator())
         levels = tuple(float(np.mean([side[seed] for seed in shared])) for side in (a, b))
         return Estimate(interval, levels, "paired seeds")
-    strata = {"a": list(a.values()), "b": list(b.values())}
+    strata = {"a": _by_seed(a), "b": _by_seed(b)}
     interval = stratified_bootstrap(strata, _generator(), weights={"a": 1.0, "b": -1.0})
     levels = tuple(float(np.mean(side)) if side else float("nan") for side in strata.values())
     return Estimate(interval, levels, "seeds of either side")
@@ -52,8 +52,13 @@ def pooled(settings: Mapping[str, Values]) -> Estimate:
     if shared:
         means = [float(np.mean([values[seed] for values in settings.values()])) for seed in shared]
         return Estimate(bootstrap_mean(means, _generator()), (), "seeds, means over panels")
-    strata = {name: list(values.values()) for name, values in settings.items()}
+    strata = {name: _by_seed(values) for name, values in settings.items()}
     return Estimate(stratified_bootstrap(strata, _generator()), (), "seeds inside each panel")
+
+
+def _by_seed(values: Values) -> list[float]:
+    """In the order of the seeds, whatever that of the rows: resampling is by place."""
+    return [values[seed] for seed in sorted(values)]
 
 
 def _generator() -> np.random.Generator:

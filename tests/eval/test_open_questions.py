@@ -72,13 +72,15 @@ def test_answers_by_hand() -> None:
         "the ratio with lag 2; not covered: age alone."
     )
     assert list(row) == list(answers.COLUMNS)
-    # A lower accuracy gain is the worse one: the same numbers speak for the other side.
+    # A lower accuracy gain is the worse one: the same numbers speak for the other side, where it still gains nothing.
     other = answers.difference(QUESTION, ("lag 2", "lag 8"), "accuracy_gain", "full", lower)["answer"]
-    assert "gains more over the ratio with lag 8" in other
+    assert "the prediction loses less to the ratio with lag 8" in other
     open_ = difference({seed: 0.1 * (-1) ** seed for seed in range(4)}, dict.fromkeys(range(4), 0.0))
     undecided = answers.difference(QUESTION, ("a", "b"), "gap", "full", open_)["answer"]
     assert "The interval holds 0: no effect is shown, and one of up to 10.0 points is not excluded" in undecided
     assert "(with 4 seeds a description)" in undecided
+    nothing = difference(dict.fromkeys(range(6), 0.0), dict.fromkeys(range(6), 0.0))
+    assert "up to 0.0 points" in answers.difference(QUESTION, ("a", "b"), "gap", "full", nothing)["answer"]
     lone = answers.difference(QUESTION, ("a", "b"), "gap", "full", difference({0: 0.1}, {0: 0.0}))["answer"]
     assert "no interval; 1 paired seeds" in lone and "nothing follows" in lone
     share = answers.level(QUESTION, "curvature", "share", "share_of_failures", "", single({0: 0.2, 1: 0.3}))["answer"]
@@ -86,6 +88,51 @@ def test_answers_by_hand() -> None:
     assert "The seeds fix it to about 5.0 points either way" in share
     mean = answers.level(QUESTION, "all", "mean", "gap", "full", single(dict.fromkeys(range(6), 0.1)))["answer"]
     assert "sees less of the truth than the ratio; not" in mean
+
+
+@pytest.mark.parametrize(
+    ("quantity", "a", "b", "expected"),
+    [
+        ("gap", -0.2, -0.1, "gains more over the ratio with a"),
+        ("gap", -0.1, -0.2, "gains more over the ratio with b"),
+        ("gap", 0.1, -0.2, "gains more over the ratio with b"),
+        ("gap", 0.1, 0.2, "loses less to the ratio with a"),
+        ("gap", 0.2, 0.1, "loses less to the ratio with b"),
+        ("accuracy_gain", 0.2, 0.1, "gains more over the ratio with a"),
+        ("accuracy_gain", 0.1, -0.2, "gains more over the ratio with a"),
+        ("accuracy_gain", -0.2, -0.1, "loses less to the ratio with b"),
+        ("sign_accuracy", 0.9, 0.6, "it is larger with a"),
+    ],
+)
+def test_the_side_that_does_better(quantity: str, a: float, b: float, expected: str) -> None:
+    """Definition: of two gaps the lower one is better, of two gains the higher; where both lose, none is a gain."""
+    found = difference(dict.fromkeys(range(6), a), dict.fromkeys(range(6), b))
+    assert (
+        f"The interval excludes 0: {'' if 'it is' in expected else 'the prediction '}{expected};"
+        in (answers.difference(QUESTION, ("a", "b"), quantity, "full", found)["answer"])
+    )
+
+
+def test_intervals_do_not_depend_on_the_order_of_seeds() -> None:
+    """Property: single, paired, stratified and pooled intervals of the same values in another order are the same."""
+    values = {0: 0.1, 1: 0.5, 2: 0.3, 3: -0.2, 4: 0.7, 5: 0.01, 10: 0.33}
+    turned = dict(reversed(values.items()))
+    others = {20: 0.4, 21: 0.1, 22: 0.3}
+    assert single(values) == single(turned)
+    assert difference(values, others) == difference(turned, dict(reversed(others.items())))
+    assert pooled({"a": values, "b": others}) == pooled({"a": turned, "b": others})
+
+
+def test_a_k_without_an_interval_is_not_the_smallest() -> None:
+    """K = 1 has one seed: nothing is known of it, so the answer is the next; where no K has an interval, none is."""
+    lone = difference({0: 0.1}, {0: 0.2})
+    same = difference(dict.fromkeys(range(6), 0.1), dict.fromkeys(range(6), 0.1))
+    row = answers.smallest(QUESTION, "none", {"1": lone, "2": same, "5": same})
+    assert row["value"] == "2" and row["n_seeds"] == 6
+    assert "From K = 2 on" in row["answer"] and "no interval: K = 1;" in row["answer"]
+    assert answers.smallest(QUESTION, "none", {"1": same, "2": lone})["value"] == "V"
+    none = answers.smallest(QUESTION, "none", {"1": lone, "2": lone})
+    assert math.isnan(none["value"]) and "takes more seeds" in none["answer"] and "nan" not in none["answer"]
 
 
 def test_smallest_k_by_hand() -> None:

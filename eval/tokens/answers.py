@@ -133,7 +133,8 @@ def _row(
     question: Question, contrast: str, kind: str, quantity: str, criterion: str, found: Estimate, text: str
 ) -> dict[str, Any]:
     it = found.interval
-    few = f" (with {it.n} seeds a description)" if it.n < FEW and not math.isnan(it.low) else ""
+    fewest = min(found.sizes)
+    few = f" (with {fewest} seeds a description)" if fewest < FEW and not math.isnan(it.low) else ""
     levels = (*found.levels, math.nan, math.nan)[:2]
     values = {"value": it.mean, "low": it.low, "high": it.high, "level_a": levels[0], "level_b": levels[1]}
     named = {"question": question.name, "axis": question.axis, "contrast": contrast, "kind": kind}
@@ -152,8 +153,9 @@ def _measured(quantity: str, criterion: str) -> str:
 
 def _interval(found: Estimate, signed: bool) -> str:
     it = found.interval
+    seeds = " + ".join(map(str, found.sizes))
     limits = "no interval" if math.isnan(it.low) else f"95 %: {_limits(found, signed)}"
-    return f"{points(it.mean, signed)} {_unit(signed)} ({limits}; {it.n} {found.resampled})"
+    return f"{points(it.mean, signed)} {_unit(signed)} ({limits}; {seeds} {found.resampled})"
 
 
 def _limits(found: Estimate, signed: bool = True) -> str:

@@ -83,6 +83,12 @@ def test_answers_by_hand() -> None:
     assert "up to 0.0 points" in answers.difference(QUESTION, ("a", "b"), "gap", "full", nothing)["answer"]
     lone = answers.difference(QUESTION, ("a", "b"), "gap", "full", difference({0: 0.1}, {0: 0.0}))["answer"]
     assert "no interval; 1 paired seeds" in lone and "nothing follows" in lone
+    # Strata are as few as their smallest, however many seeds there are in all.
+    sides = [
+        {seed: value + seed % 2 / 100 for seed in seeds} for value, seeds in ((0.1, range(3)), (0.2, range(9, 18)))
+    ]
+    strata = answers.difference(QUESTION, ("a", "b"), "gap", "full", difference(*sides))["answer"]
+    assert "3 + 9 seeds of either side" in strata and "(with 3 seeds a description)" in strata
     share = answers.level(QUESTION, "curvature", "share", "share_of_failures", "", single({0: 0.2, 1: 0.3}))["answer"]
     assert share.startswith("Curvature: the share of failures is 25.0 % (95 %: 20.0 to 30.0; 2 seeds).")
     assert "The seeds fix it to about 5.0 points either way" in share

@@ -78,7 +78,8 @@ def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
 def whole_responses(path: str | Path, tokens: int) -> Iterator[Record]:
     """The responses kept whole, in their order, with their supports as [n, K + 1]; about `tokens` rows at a time.
 
-    No response is cut. Raises InputError as `read` does, for tokens that are out of order, and where nothing was kept.
+    No response is cut. Raises InputError as `read` does, for tokens that are out of order or missing, and where
+    nothing was kept.
     """
     source = require_file(path, "token record")
     identity, schema = _opened(source)
@@ -110,13 +111,18 @@ def read_whole(path: str | Path) -> Record:
 
 
 def _in_order(record: Record) -> Record:
-    """Positions must run from 0 to the response's end, or a reader would join what does not belong together."""
+    """Positions must run from 0 to the response's length, or a reader would join what does not belong together."""
     position = record["position"].astype(np.int64)
     starts = np.flatnonzero(position == 0)
     lengths = np.diff(np.append(starts, len(position)))
     whole = len(starts) and starts[0] == 0
     if not whole or not np.array_equal(position, np.arange(len(position)) - np.repeat(starts, lengths)):
         raise InputError(f"{record.path}: the tokens of its whole responses are not in their order")
+    # A method that looks at whole responses would take the rest of one for all of it.
+    for place in np.flatnonzero(record["length"][starts] != lengths)[:1]:
+        first = starts[place]
+        named = ", ".join(f"{name} {record[name][first]}" for name in ("step", "mini_batch", "response"))
+        raise InputError(f"{record.path}: {named} has {lengths[place]} of its {record['length'][first]} tokens")
     return record
 
 

@@ -148,12 +148,12 @@ def _opened(source: Path) -> tuple[dict[str, Any], pa.Schema]:
     try:
         schema = pq.read_schema(source)
     except UNREADABLE as error:
-        raise _unreadable(source, error) from error
+        raise InputError(f"{source}: not a Parquet file: {error}") from error
     return _identity(source, schema), schema
 
 
 def _unreadable(source: Path, error: Exception) -> InputError:
-    return InputError(f"{source}: not a whole Parquet file: {' '.join(str(error).split())}")
+    return InputError(f"{source}: a Parquet file with broken pages: {' '.join(str(error).split())}")
 
 
 def _require(source: Path, schema: pa.Schema, wanted: Iterable[str]) -> None:

@@ -204,8 +204,8 @@ def test_names_of_panels_and_labels_are_text(tmp_path: Path) -> None:
         given = ["--table", str(tmp_path / "tokens_seeds.csv"), "--output", str(tmp_path / f"{figure}.svg")]
         assert module.main(given) == 0
     files = {"table": ["tokens_seeds.csv", "tokens_summary.csv"], "figure": [f"{figure}.svg" for figure in drawn]}
-    given = {key: [str(tmp_path / path) for path in paths] for key, paths in files.items()}
-    assert build({"title": ["t"], "verdicts": [str(tmp_path / "verdicts.csv")], **given}, tmp_path / "p.html") == 0
+    shown = {key: [str(tmp_path / path) for path in paths] for key, paths in files.items()}
+    assert build({"title": ["t"], "verdicts": [str(tmp_path / "verdicts.csv")], **shown}, tmp_path / "p.html") == 0
     page = outline(tmp_path / "p.html")
     assert "b" not in page.tags and page.text.count(f"panel {name}") > 4 and ">nan<" not in page.text
 

@@ -1,0 +1,1 @@
+"""The gap between trainer and rollout before any update, over engines and precisions (`python -m workflows mismatch`)."""

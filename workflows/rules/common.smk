@@ -10,6 +10,7 @@ from snakemake.utils import Paramspace
 
 from methods import registry
 from methods.backend.recipe import TRAIN_PRECISIONS
+from methods.backend.rollout_settings import NOT_INSTALLED, vllm_installed
 from workflows.grid import Grid, GridError
 
 try:
@@ -114,10 +115,18 @@ def folder_of(wildcards, output):
     return os.path.dirname(output[0])
 
 
+def mismatch_inputs(wildcards):
+    """Model and data of the token study's first panel. Asked for before any job runs, so a missing engine is too."""
+    if "vllm" in config["mismatch"]["engines"] and not vllm_installed():
+        raise WorkflowError(f"{GRID.origin}: mismatch.engines = 'vllm': {NOT_INSTALLED}, or leave it out")
+    return training_inputs_of(TOKEN_FIRST)
+
+
 def mismatch_arguments(wildcards):
     """Model, data and lengths of the token study's first panel, and as many responses as fit in memory."""
     cell = TOKEN_FIRST
     given = {"model": cell.model, "data": cell.val_files[0], "reward": cell.reward_function.path}
     given |= {"prompt-length": cell.panel.prompt_length, "response-length": cell.panel.response_length}
     given |= {"top-k": cell.panel.top_k, **config["mismatch"]}
-    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
+    engines = given.pop("engines")
+    return [*(text for name, value in given.items() for text in (f"--{name}", str(value))), "--engines", *engines]

@@ -64,8 +64,8 @@ rule token_tables:
 rule mismatch:
     input:
         # Of the first panel: model and data are the same for all of a tier's token panels.
-        lambda wildcards: training_inputs_of(TOKEN_FIRST),
-        code=sources("workflows/mismatch.py", *PROGRAM),
+        mismatch_inputs,
+        code=sources("workflows/mismatch/*.py", *PROGRAM),
     output:
         f"{RESULTS}/tables/mismatch.csv",
         f"{RESULTS}/tables/mismatch_profile.csv",

@@ -58,9 +58,9 @@ def draw(table: Path, output: Path) -> None:
         shift.set_title(f"Probability shift, {ENGINES[engine][0]} rollout", parse_math=False)
         shift.legend(frameon=False, fontsize=9, handlelength=3.2, loc="center left", bbox_to_anchor=(1.0, 0.5))
     for axes in grid.T:
-        low, high = (pick(limit) for pick, limit in zip((min, max), zip(*(a.get_ylim() for a in axes)), strict=True))
+        limits = [each.get_ylim() for each in axes]
         for each in axes:
-            each.set_ylim(low, high)
+            each.set_ylim(min(low for low, _ in limits), max(high for _, high in limits))
     save(figure, output, {"Title": "Mismatch of trainer and rollout by token probability", "Description": note})
 
 
@@ -69,12 +69,8 @@ def _line(ratio: Any, shift: Any, found: Sequence[Row], place: int, places: int)
     middle = np.array([(number(row, "mu_low") + number(row, "mu_high")) / 2 for row in found])
     moved = middle * (1 + 0.03 * (place - places / 2))
     low, mid, high = (np.array([number(row, f"ratio_q{q}") for row in found]) for q in ("05", "50", "95"))
-    look = {
-        "color": PALETTE[place],
-        "marker": MARKERS[place],
-        "markersize": 4,
-        "linestyle": DASHES[place % len(DASHES)],
-    }
+    look: dict[str, Any] = {"color": PALETTE[place], "marker": MARKERS[place], "markersize": 4}
+    look["linestyle"] = DASHES[place % len(DASHES)]
     ratio.errorbar(moved, mid, yerr=[mid - low, high - mid], capsize=2, **look)
     shift.plot(middle, [number(row, "shift_mean") for row in found], label=found[0]["rollout"], **look)
 

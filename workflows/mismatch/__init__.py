@@ -1,1 +1,1 @@
-"""The gap between trainer and rollout before any update, over engines and precisions (`python -m workflows mismatch`)."""
+"""Trainer against rollout before any update, over engines and precisions: `python -m workflows mismatch`."""

@@ -1,9 +1,9 @@
 """Every pair of trainer and rollout, one real worker after the other.
 
-The Hugging Face rollout in bfloat16 samples once. Then each Hugging Face rollout decodes these tokens with its key-value
-cache (log mu), and each trainer's engine runs them in a forward pass (log pi), as they do in a training. vLLM records
-log-probs of tokens that it samples itself, so that each of its precisions has tokens of its own, and every trainer runs
-these too: the setting of the DPPO paper's Figure 2 (arXiv 2602.04879) [F]. All hold the same weights.
+The Hugging Face rollout in bfloat16 samples once. Then each Hugging Face rollout decodes these tokens with its
+key-value cache (log mu), and each trainer's engine runs them in a forward pass (log pi), as they do in a training. vLLM
+records log-probs of tokens that it samples itself, so that each of its precisions has tokens of its own, and every
+trainer runs these too: the setting of the DPPO paper's Figure 2 (arXiv 2602.04879) [F]. All hold the same weights.
 """
 
 from __future__ import annotations

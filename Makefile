@@ -1,6 +1,6 @@
 # Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
 # Needs Python 3.11 or 3.12, a C compiler and make; pip's own configuration is honoured. `make help` lists all targets.
-# `make test` adds vLLM where torch is a CPU build; VLLM=0 leaves it and its tests out.
+# `make test` and `make tokens` add vLLM where torch is a CPU build; VLLM=0 leaves it, its tests and its figure's row out.
 # TIER=x means the configuration workflows/config/x.yaml and the folder results/x. PYTHON=... matters at set-up only.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
@@ -18,7 +18,8 @@ VLLM ?= 1
 VLLM_ENV := workflows/envs/vllm
 VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM_ENV)/requirements.txt $(VLLM_ENV)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
 SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
-	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
+	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) $(if $(filter 0,$(VLLM)),'mismatch={engines: [hf]}') \
+	--workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
 .PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference recover lint bench pages mutate soak doctor clean distclean
@@ -34,7 +35,7 @@ tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
-tokens: $(STAMP) tier  ## the token study of this tier: records, tables, figures, verdicts
+tokens: $(STAMP) $(if $(filter 0,$(VLLM)),,vllm-for-tests) tier  ## the token study of this tier: records, tables, figures, verdicts
 	@$(SNAKEMAKE) tokens
 	@echo "verdicts: results/$(TIER)/verdicts/tokens.csv   figures: results/$(TIER)/figures/token_*.svg"
 

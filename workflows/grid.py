@@ -14,6 +14,7 @@ from snakemake.utils import validate
 
 from methods.backend.needs import vocabulary_problem
 from methods.backend.recipe import Cell, CellError
+from methods.backend.rollout_settings import NOT_INSTALLED, vllm_installed
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
 TOY_REWARD = "workflows/world/reward.py"
@@ -159,6 +160,13 @@ class Grid:
                     f"{self.origin}: scoring.problems = {problems}: allowed is at most worlds."
                     f"{settings['world']}.test_prompts = {world['test_prompts']}"
                 )
+
+    def check_engines(self, installed: bool | None = None) -> None:
+        """What the mismatch figure's rollouts need, asked where the figure is. Raises GridError."""
+        if "vllm" not in self.config["mismatch"]["engines"]:
+            return
+        if not (vllm_installed() if installed is None else installed):
+            raise GridError(f"{self.origin}: mismatch.engines = 'vllm': {NOT_INSTALLED}, or leave it out")
 
     def warm_start(self, panel: str) -> str:
         """Name of the toy model that a panel starts from."""

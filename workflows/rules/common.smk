@@ -10,7 +10,6 @@ from snakemake.utils import Paramspace
 
 from methods import registry
 from methods.backend.recipe import TRAIN_PRECISIONS
-from methods.backend.rollout_settings import NOT_INSTALLED, vllm_installed
 from workflows.grid import Grid, GridError
 
 try:
@@ -117,8 +116,10 @@ def folder_of(wildcards, output):
 
 def mismatch_inputs(wildcards):
     """Model and data of the token study's first panel. Asked for before any job runs, so a missing engine is too."""
-    if "vllm" in config["mismatch"]["engines"] and not vllm_installed():
-        raise WorkflowError(f"{GRID.origin}: mismatch.engines = 'vllm': {NOT_INSTALLED}, or leave it out")
+    try:
+        GRID.check_engines()
+    except GridError as error:
+        raise WorkflowError(str(error))
     return training_inputs_of(TOKEN_FIRST)
 
 

@@ -12,8 +12,9 @@ import yaml
 from jsonschema.exceptions import best_match
 from snakemake.utils import validate
 
+from methods.backend.cell import Cell
 from methods.backend.needs import vocabulary_problem
-from methods.backend.recipe import Cell, CellError
+from methods.backend.panel import CellError
 from methods.backend.rollout_settings import NOT_INSTALLED, vllm_installed
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")

@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 from methods.backend import launch
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
 from methods.backend.preflight import check
-from methods.backend.recipe import Cell, CellError
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from eval.files import read_csv
-from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
+from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from workflows import __main__ as command
 from workflows.mismatch import command as mismatch_command
 from workflows.mismatch import pairs, policies

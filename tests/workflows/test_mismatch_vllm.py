@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from eval.figures import token_mismatch
 from eval.files import read_csv
-from methods.backend.recipe import TRAIN_PRECISIONS
+from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.vllm_engine import EngineSettings, InProcessEngine
 from workflows import __main__ as command
 from workflows.mismatch.pairs import VLLM

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eval.files import write_csv, write_text
-from methods.backend.recipe import CellError
+from methods.backend.panel import CellError
 from methods.backend.rollout_settings import NOT_INSTALLED, vllm_installed
 from workflows.mismatch.pairs import measure
 from workflows.mismatch.policies import REWARD, Settings

@@ -11,7 +11,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
-from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
+from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from workflows.mismatch.numbers import gap, profile_of
 from workflows.mismatch.policies import Rollout, Settings, Tokens, Trainer, forced, sampled, trainer_policy, worker
 

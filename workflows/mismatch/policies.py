@@ -17,7 +17,8 @@ import torch
 from pyarrow.parquet import ParquetFile
 from torch import Tensor
 
-from methods.backend.recipe import Cell, CellError
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
 
 REWARD = Path(__file__).parent.parent / "world" / "reward.py"
 # Logits of one forward pass of a trainer, in numbers: 256 MB in float32.

@@ -9,7 +9,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
 from methods import registry
-from methods.backend.recipe import TRAIN_PRECISIONS
+from methods.backend.precisions import TRAIN_PRECISIONS
 from workflows.grid import Grid, GridError
 
 try:

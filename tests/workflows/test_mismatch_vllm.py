@@ -1,7 +1,7 @@
 """definition: vLLM as one more rollout in the table of mismatches, on tokens that it sampled itself.
 
-Not covered: which kernels compute in low precision (tests/backend/test_vllm.py); models with experts, which vLLM on a
-CPU reloads wrongly and `preflight` refuses.
+Not covered: which kernels compute in low precision (tests/backend/test_vllm_precision.py); models with experts, which
+vLLM on a CPU reloads wrongly and `preflight` refuses.
 """
 
 from __future__ import annotations

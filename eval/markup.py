@@ -43,6 +43,10 @@ _NUMBER = re.compile(r"[-+−]?[\d.]+(e[-+]?\d+)?(\n\[.*\])?|nan|–|")
 _UNSAFE = re.compile(r"<\s*(script|foreignObject|iframe|image)|\son\w+\s*=|javascript:|href\s*=\s*[\"'](?!#)", re.I)
 
 
+class Html(str):
+    """A cell of a table that is markup of ours already: not escaped."""
+
+
 def mark(letter: str) -> str:
     """A provenance mark as a badge."""
     return f'<span class="mark">{escape(letter)}</span>'
@@ -64,8 +68,26 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -
 
 
 def _cell(text: str, numeric: bool) -> str:
+    if isinstance(text, Html):
+        return f"<td>{text}</td>"
     kind = "number" if numeric else "text" if len(text) > 40 else ""
     return f'<td class="{kind}">{escape(text)}</td>' if kind else f"<td>{escape(text)}</td>"
+
+
+def number(text: str, signed: bool = False) -> str:
+    """A cell's number with three decimals and a true minus sign; a dash for nan, another text as it is."""
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return "–" if value != value else format(value, "+.3f" if signed else ".3f").replace("-", "−")
+
+
+def with_interval(row: Mapping[str, str], name: str, signed: bool = False) -> str:
+    """The mean in column `name` and, on a second line, the interval in `name`_low and `name`_high."""
+    low, high = (number(row[f"{name}_{end}"], signed) for end in ("low", "high"))
+    mean = number(row[name], signed)
+    return mean if mean == "–" or low == "–" else f"{mean}\n[{low}, {high}]"
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:
@@ -108,8 +130,8 @@ def _metadata(source: str, name: str) -> str:
     return unescape(found.group(1)).strip() if found else ""
 
 
-def page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
-    """A whole document from (anchor, heading, body) sections; bodies are HTML already."""
+def page(title: str, sections: Sequence[tuple[str, str, str]], style: str = "") -> str:
+    """A whole document from (anchor, heading, body) sections; bodies are HTML already; style: further CSS."""
     links = "".join(f'<a href="#{anchor}">{escape(heading)}</a>' for anchor, heading, _ in sections)
     bodies = "\n".join(
         f'<section id="{anchor}">\n<h2>{escape(heading)}</h2>\n{body}\n</section>' for anchor, heading, body in sections
@@ -117,6 +139,6 @@ def page(title: str, sections: Sequence[tuple[str, str, str]]) -> str:
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>\n{STYLE}\n</style>\n</head>\n<body>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{STYLE}{style}\n</style>\n</head>\n<body>\n"
         f"<h1>{escape(title)}</h1>\n<nav>{links}</nav>\n{bodies}\n</body>\n</html>\n"
     )

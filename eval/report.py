@@ -41,20 +41,6 @@ PROVENANCE = {
 SUMMARY = ("method", "n_seeds", "start", "final_low", "gain_low", "run_reward_low", "final_diff_low")
 
 
-def _number(text: str, signed: bool = False) -> str:
-    try:
-        value = float(text)
-    except ValueError:
-        return text
-    return "–" if value != value else format(value, "+.3f" if signed else ".3f").replace("-", "−")
-
-
-def _with_interval(row: Mapping[str, str], name: str, signed: bool = False) -> str:
-    low, high = (_number(row[f"{name}_{end}"], signed) for end in ("low", "high"))
-    mean = _number(row[name], signed)
-    return mean if mean == "–" or low == "–" else f"{mean}\n[{low}, {high}]"
-
-
 def summary_table(rows: Sequence[Mapping[str, str]], labels: Mapping[str, Any]) -> str:
     """The summary with intervals beside their means, one table for all panels."""
     shown = []
@@ -69,13 +55,13 @@ def summary_table(rows: Sequence[Mapping[str, str]], labels: Mapping[str, Any]) 
                 row["panel"],
                 f"{title} [{letter}]" if letter else title,
                 row["n_seeds"],
-                _number(row["start"]),
-                _with_interval(row, "final"),
-                _with_interval(row, "gain", signed=True),
-                _with_interval(row, "run_reward"),
-                _with_interval(row, "run_reward_diff", signed=True) if differs else "–",
+                markup.number(row["start"]),
+                markup.with_interval(row, "final"),
+                markup.with_interval(row, "gain", signed=True),
+                markup.with_interval(row, "run_reward"),
+                markup.with_interval(row, "run_reward_diff", signed=True) if differs else "–",
                 wins if differs else "–",
-                _with_interval(row, "final_diff", signed=True) if differs else "–",
+                markup.with_interval(row, "final_diff", signed=True) if differs else "–",
                 row["note"],
             ]
         )

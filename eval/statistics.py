@@ -10,6 +10,8 @@ Three bootstrap intervals for the mean of n values, each from B resamples of the
 Coverage of a nominal 95 % on normal data, simulated (tests/eval/test_statistics.py repeats n = 6):
 n = 2, 3, 6, 12, 20: expanded .48 .75 .92 .93 .95, percentile .48 .75 .86 .89 .93, bca .48 .73 .85 .90 .93.
 No bootstrap can be wider than its data, so below about 6 seeds read every interval as a description.
+
+Several strata (panels or methods whose runs are other runs): `stratified_bootstrap`, for a weighted sum of their means.
 """
 
 from __future__ import annotations
@@ -54,13 +56,9 @@ def bootstrap_mean(
 
     Raises ValueError for a value that is not finite, an unknown method, or a level outside (0, 1).
     """
-    array = np.asarray(values, dtype=np.float64)
     if method not in METHODS:
         raise ValueError(f"unknown interval method {method!r}; known: {', '.join(METHODS)}")
-    if not 0.0 < level < 1.0 or resamples < 1:
-        raise ValueError(f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}")
-    if array.ndim != 1 or not np.isfinite(array).all():
-        raise ValueError(f"one finite value per seed expected, got {list(values)}")
+    array = _checked(values, level, resamples)
     n = array.size
     mean = float(array.mean()) if n else math.nan
     if n < 2:
@@ -73,6 +71,64 @@ def bootstrap_mean(
         tails = _bca_tails(array, means, tails)
     low, high = np.quantile(means, tails)
     return Interval(mean, float(low), float(high), n, level, method)
+
+
+def stratified_bootstrap(
+    strata: Mapping[str, Sequence[float]],
+    generator: np.random.Generator,
+    *,
+    weights: Mapping[str, float] | None = None,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """Sum of w_s times the mean of stratum s, seeds resampled inside each stratum; expanded interval.
+
+    strata: one value per seed of each; they must be independent of each other: where strata share seeds, a difference
+    is a mean of paired differences (`paired_difference`). weights: by default 1/S each, the mean over strata, as
+    rliable's stratified bootstrap over runs; {a: 1, b: -1} is a difference. n counts the seeds of all strata; a
+    stratum below 2 seeds gives nan limits and a note. Raises ValueError as `bootstrap_mean` does, and for no strata,
+    other names in `weights` or a weight that is 0 or not finite.
+
+    The tails are those of `bootstrap_mean` with both of its corrections taken over the strata [N]. With n_s seeds,
+    unbiased variance s2_s and v_s = w_s^2 s2_s / n_s, the bootstrap variance is sum v_s (n_s - 1) / n_s, so the
+    quantile is that of f t_{nu}, f^2 = sum v_s / sum v_s (n_s - 1) / n_s and nu = (sum v_s)^2 / sum v_s^2 / (n_s - 1)
+    (Welch 1947). One stratum, or equal ones, give back sqrt(n / (n-1)) and t with n - 1 or S (n - 1) degrees.
+    Coverage of a nominal 95 %, normal data, simulated: seeds 3 + 3 .90, 5 + 20 .94 (.93 where the 5 have three times
+    the spread: tests/eval/test_statistics.py), 10 + 10 .95, 20 + 61 .95, a mean over 4 strata of 5 .95.
+    """
+    if not strata:
+        raise ValueError("at least one stratum expected, got none")
+    chosen = dict.fromkeys(strata, 1.0 / len(strata)) if weights is None else dict(weights)
+    if chosen.keys() != strata.keys() or not all(math.isfinite(w) and w for w in chosen.values()):
+        raise ValueError(f"a weight other than 0 for each of {list(strata)} expected, got {chosen}")
+    arrays = {name: _checked(values, level, resamples) for name, values in strata.items()}
+    n = sum(array.size for array in arrays.values())
+    mean = float(sum(chosen[name] * (array.mean() if array.size else math.nan) for name, array in arrays.items()))
+    if few := [name for name, array in arrays.items() if array.size < 2]:
+        return Interval(mean, math.nan, math.nan, n, level, "expanded", f"{TOO_FEW} in {', '.join(few)}")
+    means = np.zeros(resamples)
+    for name, array in arrays.items():
+        means += chosen[name] * array[generator.integers(array.size, size=(resamples, array.size))].mean(axis=1)
+    sizes = np.array([array.size for array in arrays.values()], dtype=np.float64)
+    variances = np.array([chosen[name] ** 2 * array.var(ddof=1) / array.size for name, array in arrays.items()])
+    total = variances.sum()
+    if total == 0.0:
+        return Interval(mean, mean, mean, n, level, "expanded")
+    inflation = math.sqrt(total / (variances * (sizes - 1) / sizes).sum())
+    degrees = total**2 / (variances**2 / (sizes - 1)).sum()
+    tails = stats.norm.cdf(inflation * stats.t.ppf([(1.0 - level) / 2.0, (1.0 + level) / 2.0], degrees))
+    low, high = np.quantile(means, tails)
+    return Interval(mean, float(low), float(high), n, level, "expanded")
+
+
+def _checked(values: Sequence[float], level: float, resamples: int) -> NDArray[np.float64]:
+    """The values as an array. Raises ValueError as the callers say."""
+    array = np.asarray(values, dtype=np.float64)
+    if not 0.0 < level < 1.0 or resamples < 1:
+        raise ValueError(f"level must lie in (0, 1) and resamples be positive, got {level} and {resamples}")
+    if array.ndim != 1 or not np.isfinite(array).all():
+        raise ValueError(f"one finite value per seed expected, got {list(values)}")
+    return array
 
 
 def _bca_tails(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -39,11 +40,38 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
+    """Replace the toy world by a user's model, data and reward."""
+    panel = config["panels"]["T"]
+    for name in ("world", "model"):
+        del panel[name]
+    panel |= {
+        "model_path": str(tiny_world.model),
+        "train_files": [str(tiny_world.train)],
+        "val_files": [str(tiny_world.test)],
+        "reward_function": {"path": "workflows/world/reward.py"},
+        "prompt_length": 5,
+        "response_length": 4,
+        **changes,
+    }
+
+
 @dataclass
 class Project:
     """A copy of the project in a folder of its own."""
 
     root: Path
+
+    @classmethod
+    def copied(cls, root: Path) -> Project:
+        """What a pipeline needs of this project, in an existing folder."""
+        for name in COPIED:
+            source = ROOT / name
+            if source.is_dir():
+                shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(source, root / name)
+        return cls(root)
 
     @property
     def results(self) -> Path:
@@ -82,7 +110,11 @@ class Project:
 
     def planned(self, *arguments: str, config: str = "tiny.yaml") -> dict[str, int]:
         """Jobs per rule that a dry run lists; empty when nothing is to be done."""
-        out = self.snakemake("--dry-run", *arguments, config=config)
+        return self.jobs(self.snakemake("--dry-run", *arguments, config=config))
+
+    @staticmethod
+    def jobs(out: str) -> dict[str, int]:
+        """Jobs per rule that Snakemake's output lists."""
         if "Nothing to be done" in out:
             return {}
         table = out.split("Job stats:")[1].split("total")[0].splitlines()

@@ -39,6 +39,8 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument(
         "--coefficients", action="store_true", help="instead: the coefficient functions' share of a step"
     )
+    bench.add_argument("--replay", action="store_true", help="instead: replay a synthetic token record")
+    bench.add_argument("--tokens", type=int, default=1_000_000, help="of --replay")
     bench.add_argument("--sequences", type=int, default=64, help="of --vocabulary, 512 tokens each; 64 need 9 GB")
     args = parser.parse_args(arguments)
     if args.command == "mismatch":
@@ -69,6 +71,10 @@ def main(arguments: list[str] | None = None) -> int:
         from workflows.bench_vocabulary import measure_vocabulary
 
         return measure_vocabulary(args.sequences)
+    if args.replay:
+        from workflows.bench_replay import measure_replay
+
+        return measure_replay(args.tokens)
     from workflows.bench import measure
 
     return measure(args.steps)

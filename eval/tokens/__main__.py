@@ -1,7 +1,7 @@
 """The token study from records.
 
-python -m eval.tokens study   RECORD... --output TABLES/     per-seed rows, means, sweep, causes, verdicts
-python -m eval.tokens replay  RECORD [--methods NAME...]     every method's coefficient on the same tokens
+python -m eval.tokens study   RECORD... --tables DIR --verdicts FILE     all tables, and the verdicts
+python -m eval.tokens replay  RECORD [--methods NAME...]              every method's coefficient on the same tokens
 """
 
 from __future__ import annotations
@@ -9,13 +9,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from eval.files import InputError, write_csv
-from eval.tokens import causes, changes, records, study, summary, sweep, verdicts
+from eval.tokens import answers, causes, changes, open_questions, records, study, summary, sweep, verdicts
 from eval.tokens import replay as replaying
+from eval.tokens.tally import ACTIONS
 
 FILE = "tokens.parquet"
 
@@ -34,10 +37,13 @@ def found(paths: Sequence[Path]) -> list[Path]:
 def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     """All tables of the study below `output`, the verdicts in `judged`; progress on standard error."""
     rows, sweeps, reasons, changed = [], [], [], []
+    identities: dict[str, dict[str, Any]] = {}
     for number, path in enumerate(paths, start=1):
         rows += list(study.rows(str(path)))
         sweeps += list(sweep.rows(str(path)))
         reasons.append(causes.row(str(path)))
+        described = records.identity(path)
+        identities.setdefault(described["panel"], described)
         changed += list(changes.rows(str(path)))
         print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
     means = summary.summarise(rows)
@@ -46,35 +52,32 @@ def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     write_csv(output / "tokens_sweep.csv", list(sweeps[0]), sweeps)
     write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
     write_csv(output / "tokens_changes.csv", list(changed[0]), changed)
+    answered = open_questions.rows(rows, sweeps, reasons, identities)
+    write_csv(output / "tokens_open.csv", answers.COLUMNS, answered)
     write_csv(judged, verdicts.COLUMNS, verdicts.rows(means))
 
 
 def print_replay(path: Path, names: Sequence[str]) -> None:
     """Shares of active tokens by action, a confusion matrix for each pair, and where the pairs differ."""
-    done = replaying.replay(records.read_whole(path), names)
-    tokens = len(done.record)
-    print(f"{path}: {tokens} active tokens of responses kept whole")
+    done = replaying.tally(path, names)
+    print(f"{path}: {done.tokens} active tokens of responses kept whole")
     for name, why in done.skipped.items():
         print(f"  {name}: left out, it {why}")
-    width = max(map(len, done.actions), default=0)
-    print(f"\n{'':{width}}  " + "  ".join(f"{name:>10}" for name in replaying.ACTIONS))
-    for name, acts in done.actions.items():
-        shares = np.bincount(acts, minlength=3) / max(tokens, 1)
-        print(f"{name:{width}}  " + "  ".join(f"{share:10.4f}" for share in shares))
-    where = replaying.classes(done.record)
-    labels = list(done.actions)
-    for i, one in enumerate(labels):
-        for other in labels[i + 1 :]:
-            differ = done.actions[one] != done.actions[other]
-            if not differ.any():
-                print(f"\n{one} / {other}: the same action on every token")
-                continue
-            print(f"\n{one} / {other}: differ on {int(differ.sum())} tokens ({differ.mean():.4f})")
-            table = replaying.confusion(done.actions[one], done.actions[other])
-            for action, counts in zip(replaying.ACTIONS, table, strict=True):
-                print(f"  {one} {action:10}  " + "  ".join(f"{count:8d}" for count in counts))
-            parts = [f"{name} {differ[flags].mean():.4f}" for name, flags in where.items() if flags.any()]
-            print("  share that differs: " + ", ".join(parts))
+    width = max(map(len, done.methods), default=0)
+    print(f"\n{'':{width}}  " + "  ".join(f"{name:>10}" for name in ACTIONS))
+    for name in done.methods:
+        print(f"{name:{width}}  " + "  ".join(f"{share:10.4f}" for share in done.shares(name)))
+    for one, other in combinations(done.methods, 2):
+        table = done.confusion(one, other)
+        differ = done.tokens - int(np.trace(table))
+        if not differ:
+            print(f"\n{one} / {other}: the same action on every token")
+            continue
+        print(f"\n{one} / {other}: differ on {differ} tokens ({differ / done.tokens:.4f})")
+        for action, counts in zip(ACTIONS, table, strict=True):
+            print(f"  {one} {action:10}  " + "  ".join(f"{count:8d}" for count in counts))
+        parts = [f"{name} {share:.4f}" for name, share in done.differing(one, other).items()]
+        print("  share that differs: " + ", ".join(parts))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

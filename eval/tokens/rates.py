@@ -7,7 +7,8 @@ whose divergence rose (arXiv 2607.10848, 4.2 [S]; the denominator by our reckoni
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,12 @@ class Rates:
             "accuracy_gain": self.accuracy_gain,
             "base_rate": _share(self.rose, self.outside),
         }
+
+
+def merged(rows: Iterable[Mapping[str, Any]]) -> Rates:
+    """The rates of disjoint parts of one run's tokens taken together, out of the counts in their rows (`Rates.row`)."""
+    found = list(rows)
+    return Rates(**{field.name: sum(int(row[field.name]) for row in found) for field in fields(Rates)})
 
 
 def rates(outside: Flags, outward: Flags, outward_ratio: Flags, change: NDArray[np.floating]) -> Rates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,34 +51,81 @@ def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
     Raises InputError for a file that is no record, of another version, or without a wanted column.
     """
     source = require_file(path, "token record")
-    try:
-        schema = pq.read_schema(source)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{source}: not a Parquet file: {error}") from error
-    identity = _identity(source, schema)
+    identity, schema = _opened(source)
     wanted = [name for name in schema.names if name not in token_schema.SUPPORT] if columns is None else list(columns)
-    missing = [name for name in wanted if name not in schema.names]
-    if missing:
-        raise InputError(f"{source}: lacks column(s) {missing}; it has {schema.names}")
+    _require(source, schema, wanted)
     table = pq.read_table(source, columns=wanted)
     return Record(source, identity, {name: _numpy(table[name]) for name in wanted})
 
 
-def read_whole(path: str | Path) -> Record:
-    """Only the responses kept whole, in their order, with their supports as [n, K + 1]. Raises InputError."""
+def whole_responses(path: str | Path, tokens: int) -> Iterator[Record]:
+    """The responses kept whole, in their order, with their supports as [n, K + 1]; about `tokens` rows at a time.
+
+    No response is cut. Raises InputError as `read` does, for tokens that are out of order, and where nothing was kept.
+    """
     source = require_file(path, "token record")
-    identity = _identity(source, pq.read_schema(source))
+    identity, schema = _opened(source)
     wanted = [*token_schema.IDENTITY, *token_schema.SIGNALS, *token_schema.SUPPORT]
-    table = pq.read_table(source, columns=wanted, filters=[("sampled_row", "=", True)])
-    if table.num_rows == 0:
+    _require(source, schema, wanted)
+    rest: dict[str, NDArray[Any]] | None = None
+    for batch in pq.ParquetFile(source).iter_batches(batch_size=tokens, columns=wanted):
+        kept = pa.table(batch).filter(batch["sampled_row"])
+        if not kept.num_rows:
+            continue
+        columns = {name: _numpy(kept[name]) for name in wanted}
+        if rest is not None:
+            columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
+        # The last response may go on in the next batch.
+        cut = int(np.flatnonzero(columns["position"] == 0)[-1]) if (columns["position"] == 0).any() else 0
+        if cut:
+            yield _in_order(Record(source, identity, {name: values[:cut] for name, values in columns.items()}))
+        rest = {name: values[cut:] for name, values in columns.items()}
+    if rest is None:
         raise InputError(f"{source}: no response was kept whole (tokens.share was 0, or too small for this run)")
-    return Record(source, identity, {name: _numpy(table[name]) for name in wanted})
+    yield _in_order(Record(source, identity, rest))
+
+
+def read_whole(path: str | Path) -> Record:
+    """All of `whole_responses` in memory: about 300 bytes a token with K = 20."""
+    parts = list(whole_responses(path, 1 << 16))
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0].columns}
+    return Record(parts[0].path, parts[0].identity, columns)
+
+
+def _in_order(record: Record) -> Record:
+    """Positions must run from 0 to the response's end, or a reader would join what does not belong together."""
+    position = record["position"].astype(np.int64)
+    starts = np.flatnonzero(position == 0)
+    lengths = np.diff(np.append(starts, len(position)))
+    whole = len(starts) and starts[0] == 0
+    if not whole or not np.array_equal(position, np.arange(len(position)) - np.repeat(starts, lengths)):
+        raise InputError(f"{record.path}: the tokens of its whole responses are not in their order")
+    return record
+
+
+def identity(path: str | Path) -> dict[str, Any]:
+    """What the run of a record was: its fields are `IDENTITY`. Raises InputError as `read` does."""
+    return _opened(require_file(path, "token record"))[0]
 
 
 def sweep_sizes(path: str | Path) -> list[int]:
     """The K of the sweep columns of a record."""
     names = pq.read_schema(require_file(path, "token record")).names
     return [int(name[1:].split("_")[0]) for name in names if name.startswith("k") and name.endswith("_divergence")]
+
+
+def _opened(source: Path) -> tuple[dict[str, Any], pa.Schema]:
+    try:
+        schema = pq.read_schema(source)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{source}: not a Parquet file: {error}") from error
+    return _identity(source, schema), schema
+
+
+def _require(source: Path, schema: pa.Schema, wanted: Iterable[str]) -> None:
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise InputError(f"{source}: lacks column(s) {missing}; it has {schema.names}")
 
 
 def _identity(source: Path, schema: pa.Schema) -> dict[str, Any]:

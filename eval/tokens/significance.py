@@ -12,6 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
+MOST_SEEDS = 1 << 20
+# Here the power is 1 to the last bit for any n; scipy's noncentral t is nan far beyond.
+CERTAIN_SHIFT = 1e4
+
 
 def sign_test(differences: Sequence[float]) -> float:
     """Two-sided exact p of the number of negative differences among the nonzero ones; nan without any."""
@@ -63,17 +67,26 @@ def seeds_needed(sd: float, gap: float, power: float = 0.8, level: float = 0.95)
     """
     if not (sd > 0 and gap != 0 and 0 < power < 1 and 0 < level < 1):
         raise ValueError(f"sd = {sd}, gap = {gap}, power = {power}, level = {level}: positive, the last two below 1")
-    for n in range(2, 1_000_000):
-        if power_of(n, sd, gap, level) >= power:
-            return n
-    raise ValueError(f"more than a million seeds for gap = {gap} at sd = {sd}")
+    # The power grows with n: double until it is enough, then halve the step.
+    low, high = 1, 2
+    while power_of(high, sd, gap, level) < power:
+        low, high = high, 2 * high
+        if high > MOST_SEEDS:
+            raise ValueError(f"more than a million seeds for gap = {gap} at sd = {sd}")
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if power_of(middle, sd, gap, level) >= power else (middle, high)
+    return high
 
 
 def power_of(n: int, sd: float, gap: float, level: float = 0.95) -> float:
     """Power of the two-sided paired t-test with n seeds (noncentral t)."""
     limit = stats.t.ppf((1 + level) / 2, n - 1)
     shift = abs(gap) / sd * math.sqrt(n)
-    return float(stats.nct.sf(limit, n - 1, shift) + stats.nct.cdf(-limit, n - 1, shift))
+    if shift > CERTAIN_SHIFT:
+        return 1.0
+    # The far tail is nan where it underflows.
+    return float(stats.nct.sf(limit, n - 1, shift) + np.nan_to_num(stats.nct.cdf(-limit, n - 1, shift)))
 
 
 def smallest_gap(n: int, sd: float, power: float = 0.8, level: float = 0.95) -> float:

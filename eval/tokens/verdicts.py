@@ -65,7 +65,7 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 {
                     "claim": claim.text,
                     "mark": claim.mark,
-                    "setting": f"panel {row['panel']}, {row['update']} update",
+                    "setting": f"panel {row['panel']}, {_update(row)}",
                     "paper": claim.paper,
                     "ours": row[claim.column],
                     "low": low,
@@ -77,6 +77,10 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _update(row: Mapping[str, Any]) -> str:
+    return f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
 
 
 def _note(claim: Claim, row: Mapping[str, Any]) -> str:

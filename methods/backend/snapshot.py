@@ -42,9 +42,9 @@ class Snapshot:
         for parameter, value, gradient in zip(engine.module.parameters(), self.parameters, self.gradients, strict=True):
             parameter.copy_(value)
             parameter.grad = None if gradient is None else gradient.clone()
-        if not self.optimizer["state"]:
-            # load_state_dict would keep moments that did not exist yet when the snapshot was taken.
-            engine.optimizer.state.clear()
+        # load_state_dict would keep moments that did not exist yet when the snapshot was taken, and would hold three
+        # copies of the others at once.
+        engine.optimizer.state.clear()
         engine.optimizer.load_state_dict(copy.deepcopy(self.optimizer))
         if self.lr_scheduler is not None:
             engine.lr_scheduler.load_state_dict(copy.deepcopy(self.lr_scheduler))

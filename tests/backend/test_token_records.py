@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eval.files import InputError
-from eval.tokens import causes, changes, records, replay, study, sweep
+from eval.tokens import causes, changes, records, replay, study, sweep, tally
 from methods.backend import launch
 from methods.backend.panel import CellError
 
@@ -109,10 +109,11 @@ def test_replay_repeats_the_running_methods_coefficient(runs: dict[str, Path]) -
     record = records.read_whole(runs["unmasked"] / "tokens.parquet")
     done = replay.replay(record, ["dppo_topk_kl", "pg_is", "drpo"])
     assert np.allclose(done.coefficients["dppo_topk_kl"], done.record["coefficient"], rtol=1e-5, atol=1e-7)
-    assert not (done.actions["pg_is"] == replay.DROPS).any()
-    table = replay.confusion(done.actions["dppo_topk_kl"], done.actions["pg_is"])
-    assert table.sum() == len(done.record) and table[:, 0].sum() == len(done.record)
-    where = replay.classes(done.record)
+    assert not (done.actions["pg_is"] == tally.DROPS).any()
+    counted = replay.tally(runs["unmasked"] / "tokens.parquet", ["dppo_topk_kl", "pg_is"])
+    table = counted.confusion("dppo_topk_kl", "pg_is")
+    assert table.sum() == len(done.record) and table[:, tally.KEEPS].sum() == len(done.record)
+    where = tally.classes(done.record)
     ranks = [where[n] for n in ("likeliest of mu", "among the candidates", "outside the candidates")]
     assert np.array_equal(np.sum(ranks, axis=0), np.ones(len(done.record)))
 
@@ -126,6 +127,9 @@ def test_a_record_of_another_version_or_kind_is_refused(runs: dict[str, Path], t
     pq.write_table(table.drop_columns(["own_step"]), tmp_path / "short.parquet")
     with pytest.raises(InputError, match="lacks column.*own_step"):
         records.read(tmp_path / "short.parquet", ["own_step"])
+    pq.write_table(table.drop_columns(["support_ids"]), tmp_path / "short.parquet")
+    with pytest.raises(InputError, match="lacks column.*support_ids"):
+        records.read_whole(tmp_path / "short.parquet")
     (tmp_path / "text.parquet").write_text("no")
     with pytest.raises(InputError, match="not a Parquet file"):
         records.read(tmp_path / "text.parquet")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from eval.statistics import METHODS, TOO_FEW, Method, bootstrap_mean, paired_difference
+from eval.statistics import METHODS, TOO_FEW, Method, bootstrap_mean, paired_difference, stratified_bootstrap
 
 RUNS = {0: 0.5013, 1: 0.5226, 2: 0.4741, 3: 0.5519, 4: 0.4907, 5: 0.5102}
 
@@ -112,3 +112,70 @@ def test_bad_input(values: list[float], options: dict[str, object], message: str
     """Each refusal names what was wrong."""
     with pytest.raises(ValueError, match=message):
         bootstrap_mean(values, np.random.default_rng(0), **options)  # type: ignore[arg-type]
+
+
+def test_one_stratum_is_the_plain_interval() -> None:
+    """Agreement: one stratum of weight 1 gives bootstrap_mean's expanded interval; weight -2 turns and doubles it."""
+    values = list(RUNS.values())
+    plain = bootstrap_mean(values, np.random.default_rng(0))
+    assert stratified_bootstrap({"a": values}, np.random.default_rng(0)) == plain
+    turned = stratified_bootstrap({"a": values}, np.random.default_rng(0), weights={"a": -2.0})
+    assert (turned.mean, turned.low, turned.high) == pytest.approx((-2 * plain.mean, -2 * plain.high, -2 * plain.low))
+
+
+def test_difference_of_strata_by_hand() -> None:
+    """Definition: strata 0, 1 and 0 (twice), so the resampled differences are 0, .5, 1 with chances 1/4, 1/2, 1/4.
+
+    Only the first has spread: f^2 = 2 and nu = 1, so a level with Phi(sqrt(2) t) above 3/4 gives [0, 1], one below .5.
+    """
+    strata, weights = {"a": [0.0, 1.0], "b": [0.0, 0.0]}, {"a": 1.0, "b": -1.0}
+    wide, narrow = (
+        stratified_bootstrap(strata, np.random.default_rng(0), weights=weights, level=level) for level in (0.4, 0.2)
+    )
+    assert (wide.mean, wide.low, wide.high, wide.n) == (0.5, 0.0, 1.0, 4)
+    assert (narrow.low, narrow.high) == (0.5, 0.5)
+    mean = stratified_bootstrap({"a": [0.2, 0.4], "b": [0.6, 0.8, 1.0]}, np.random.default_rng(0))
+    assert mean.mean == pytest.approx(0.55)
+    still = stratified_bootstrap({"a": [0.25, 0.25], "b": [0.5, 0.5]}, np.random.default_rng(0), weights=weights)
+    assert (still.mean, still.low, still.high) == (-0.25, -0.25, -0.25)
+
+
+def test_strata_coverage() -> None:
+    """400 differences of 5 and 20 seeds, the 5 with three times the spread: about .93 cover; pooling them would not."""
+    random = np.random.default_rng(0)
+    generator, covered, pooled = np.random.default_rng(1), [], []
+    for _ in range(400):
+        few, many = random.normal(0.0, 3.0, size=5), random.normal(0.0, 1.0, size=20)
+        strata, weights = {"few": list(few), "many": list(many)}, {"few": 1.0, "many": -1.0}
+        interval = stratified_bootstrap(strata, generator, weights=weights, resamples=500)
+        covered.append(interval.low <= 0 <= interval.high)
+        # What it would be with one spread for all seeds.
+        spread = np.concatenate([few - few.mean(), many - many.mean()]).std() * math.sqrt(1 / 5 + 1 / 20)
+        pooled.append(abs(interval.mean) <= 1.96 * spread)
+    assert 0.89 <= np.mean(covered) <= 0.97
+    assert np.mean(pooled) < np.mean(covered) - 0.05
+
+
+def test_strata_do_not_mix() -> None:
+    """Strata far apart leave the interval of their mean as narrow as their own spreads are."""
+    near = {"a": [0.1, 0.2, 0.3], "b": [0.1, 0.2, 0.3]}
+    far = {"a": [0.1, 0.2, 0.3], "b": [9.1, 9.2, 9.3]}
+    one, other = (stratified_bootstrap(strata, np.random.default_rng(0)) for strata in (near, far))
+    assert other.high - other.low == pytest.approx(one.high - one.low)
+
+
+@pytest.mark.parametrize(
+    ("strata", "weights", "message"),
+    [
+        ({}, None, "at least one stratum"),
+        ({"a": [0.1, math.nan]}, None, "finite"),
+        ({"a": [0.1, 0.2]}, {"b": 1.0}, r"weight .* \['a'\]"),
+        ({"a": [0.1, 0.2]}, {"a": 0.0}, "weight other than 0"),
+    ],
+)
+def test_bad_strata(strata: dict[str, list[float]], weights: dict[str, float] | None, message: str) -> None:
+    """Each refusal names what was wrong; a stratum of one seed is no error but has no interval."""
+    with pytest.raises(ValueError, match=message):
+        stratified_bootstrap(strata, np.random.default_rng(0), weights=weights)
+    lonely = stratified_bootstrap({"a": [0.1, 0.2], "b": [0.3]}, np.random.default_rng(0))
+    assert math.isnan(lonely.low) and lonely.note == f"{TOO_FEW} in b" and lonely.mean == pytest.approx(0.225)

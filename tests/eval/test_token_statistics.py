@@ -86,8 +86,15 @@ def test_power_by_simulation_and_inverse() -> None:
     needed = seeds_needed(1.0, 0.5)
     assert power_of(needed, 1.0, 0.5) >= 0.8 > power_of(needed - 1, 1.0, 0.5)
     assert power_of(30, 1.0, smallest_gap(30, 1.0)) == pytest.approx(0.8, abs=1e-6)
+    # The search by doubling meets the first n that is enough; equal differences but for rounding need two seeds.
+    for sd in (0.03, 0.11, 0.3):
+        first = next(n for n in range(2, 10_000) if power_of(n, sd, 0.1) >= 0.8)
+        assert seeds_needed(sd, 0.1) == first
+    assert seeds_needed(1e-17, 0.1) == 2
     with pytest.raises(ValueError, match="sd = 0"):
         seeds_needed(0.0, 0.1)
+    with pytest.raises(ValueError, match="million"):
+        seeds_needed(1e3, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -11,24 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tiny_project import CONFIG, ROOT, Project
+from tiny_project import CONFIG, ROOT, Project, own_model
 from workflows.grid import Grid, GridError
-
-
-def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
-    """Replace the toy world by a user's model, data and reward."""
-    panel = config["panels"]["T"]
-    for name in ("world", "model"):
-        del panel[name]
-    panel |= {
-        "model_path": str(tiny_world.model),
-        "train_files": [str(tiny_world.train)],
-        "val_files": [str(tiny_world.test)],
-        "reward_function": {"path": "workflows/world/reward.py"},
-        "prompt_length": 5,
-        "response_length": 4,
-        **changes,
-    }
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,23 @@ def mismatch_inputs(wildcards):
     return training_inputs_of(TOKEN_FIRST)
 
 
+def record_memory(wildcards):
+    """MB: 1,500 for the program and the tokens' tables, and ten copies of the model in float32.
+
+    Weights, gradient and two moments of the training, the same of the probe's snapshot, the moments while they are put
+    back, and the rollout's weights of several ages. A model that is yet to be made is a toy's.
+    """
+    cell = cell_of(wildcards, TOKEN_CELLS)
+    files = [path for path in model_files(cell) if os.path.isfile(path)]
+    copy = sum(map(os.path.getsize, files)) / 2**20
+    if files:
+        with open(f"{cell.model}/config.json") as file:
+            settings = json.load(file)
+        # Stored in 16 bits, trained in 32.
+        copy *= 2 if "16" in str(settings.get("dtype", settings.get("torch_dtype"))) else 1
+    return round(1500 + 10 * copy)
+
+
 def mismatch_arguments(wildcards):
     """Model, data and lengths of the token study's first panel, and as many responses as fit in memory."""
     cell = TOKEN_FIRST

@@ -7,12 +7,16 @@ snakemake tokens        not part of the default target, which it would double in
 localrules:
     token_tables,
     token_figure,
+    token_page,
+    token_time,
     tokens,
 
 
 TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
 TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS]
-TOKEN_TABLES = expand(f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes"])
+TOKEN_TABLES = expand(
+    f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes", "open"]
+)
 
 # Figure: the table that it draws.
 TOKEN_FIGURES = {
@@ -20,8 +24,13 @@ TOKEN_FIGURES = {
     "changes": "tokens_changes",
     "k": "tokens_sweep",
     "parts": "tokens_summary",
+    "open": "tokens_open",
+    "staleness": "tokens_seeds",
     "mismatch": "mismatch_profile",
 }
+# The page shows the short tables; these two are long, and drawn.
+TOKEN_SHOWN = [path for path in TOKEN_TABLES if not path.endswith(("tokens_sweep.csv", "tokens_changes.csv"))]
+TOKEN_PANELS = {cell.panel_name: config["panels"][cell.panel_name] for cell in TOKEN_CELLS.values()}
 
 
 use rule train as record with:
@@ -36,7 +45,7 @@ use rule train as record with:
     benchmark:
         f"{RESULTS}/timings/record/{SPACE.wildcard_pattern}.tsv"
     resources:
-        mem_mb=3000,
+        mem_mb=record_memory,
         runtime=60,
     params:
         cell=lambda wildcards: json.dumps(cell_of(wildcards, TOKEN_CELLS).dump(), sort_keys=True),
@@ -77,7 +86,7 @@ rule mismatch:
         "../envs/tether.yaml"
     threads: 1
     resources:
-        mem_mb=8000,
+        mem_mb=6000,
         runtime=60,
     params:
         folder=folder_of,
@@ -102,8 +111,51 @@ rule token_figure:
         "python -m eval.figures.token_{wildcards.name} --table {input.table:q} --output {output:q} > {log:q} 2>&1"
 
 
+rule token_page:
+    input:
+        verdicts=rules.token_tables.output.verdicts,
+        tables=[*TOKEN_SHOWN, f"{RESULTS}/tables/mismatch.csv"],
+        figures=expand(rules.token_figure.output, name=TOKEN_FIGURES),
+        code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/style.py"),
+    output:
+        ensure(f"{RESULTS}/tokens.html", non_empty=True),
+    log:
+        f"{RESULTS}/logs/token_page.log",
+    conda:
+        "../envs/tether.yaml"
+    params:
+        title=lambda wildcards: f"The token study: {config['title']}",
+        settings=json.dumps({"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True),
+        toy="--toy" if all("world" in panel for panel in TOKEN_PANELS.values()) else "",
+    shell:
+        "python -m eval.tokens.page --title {params.title:q} --verdicts {input.verdicts:q} --table {input.tables:q} "
+        "--figure {input.figures:q} --settings {params.settings:q} {params.toy} --output {output:q} > {log:q} 2>&1"
+
+
+rule token_time:
+    input:
+        # Written by the runs beside their records; no output that Snakemake would follow.
+        page=rules.token_page.output,
+        code="workflows/scripts/time_table.py",
+    output:
+        f"{RESULTS}/timings/tokens.csv",
+    log:
+        f"{RESULTS}/logs/token_time.log",
+    conda:
+        "../envs/tether.yaml"
+    params:
+        folder=lambda wildcards, output: f"{folder_of(wildcards, output)}/record",
+    shell:
+        "python -m workflows.scripts.time_table --timings {params.folder:q} --runs --output {output:q} 2> {log:q}"
+
+
 rule tokens:
     input:
+        # Named here, though the tables need them too: a deleted intermediate is otherwise not missed.
+        TOKEN_RECORDS,
         TOKEN_TABLES,
         rules.token_tables.output.verdicts,
-        expand(f"{RESULTS}/figures/token_{{name}}.svg", name=TOKEN_FIGURES),
+        rules.mismatch.output,
+        rules.token_page.input.figures,
+        rules.token_page.output,
+        rules.token_time.output,

@@ -1,6 +1,7 @@
-"""Where the time goes: Snakemake's benchmark files, summed per stage.
+"""Where the time goes: Snakemake's benchmark files, summed per stage, or the runs of one stage per panel.
 
 python -m workflows.scripts.time_table --timings DIR --output FILE
+python -m workflows.scripts.time_table --timings DIR/record --runs --output FILE
 """
 
 from __future__ import annotations
@@ -14,27 +15,43 @@ import pandas as pd
 from workflows.files import write_text
 
 
-def collect(folder: Path) -> pd.DataFrame:
-    """One row per stage: jobs, wall seconds in all and per job, peak memory in MB."""
+def collect(folder: Path, name: str) -> pd.DataFrame:
+    """A row per first level below the folder (column `name`): jobs, wall seconds in all and per job, peak memory in MB.
+
+    Raises ValueError where the folder holds no benchmark file.
+    """
     rows = []
     for path in sorted(folder.rglob("*.tsv")):
-        stage = path.relative_to(folder).parts[0].removesuffix(".tsv")
+        level = path.relative_to(folder).parts[0].removesuffix(".tsv").removeprefix(f"{name}~")
         row = pd.read_csv(path, sep="\t").iloc[-1]
-        # Not Snakemake's cpu_time: it is sampled, and misses most of a short job.
-        rows.append({"stage": stage, "wall_s": row["s"], "memory_mb": row["max_rss"]})
-    table = pd.DataFrame(rows).groupby("stage", sort=True)
+        # Not Snakemake's cpu_time: it is sampled, and misses most of a short job and up to 30 s of a long one.
+        rows.append({name: level, "wall_s": row["s"], "memory_mb": row["max_rss"]})
+    if not rows:
+        raise ValueError(f"--timings {folder}: no benchmark file (*.tsv) in it")
+    table = pd.DataFrame(rows).groupby(name, sort=True)
     out = table[["wall_s"]].sum().assign(jobs=table.size(), memory_mb=table["memory_mb"].max())
     out["wall_s_per_job"] = out["wall_s"] / out["jobs"]
-    return out.reset_index()[["stage", "jobs", "wall_s", "wall_s_per_job", "memory_mb"]].round(1)
+    return out.reset_index()[[name, "jobs", "wall_s", "wall_s_per_job", "memory_mb"]].round(1)
+
+
+def told(table: pd.DataFrame) -> str:
+    """The runs of a stage in one line. A run has one thread, so its wall time is no less than its CPU time."""
+    minutes, memory = table["wall_s"].sum() / 60, table["memory_mb"].max() / 1024
+    runs = f"{table['jobs'].sum()} runs of one thread"
+    return f"{runs}, {minutes:.1f} minutes of wall time together, at most {memory:.1f} GB each"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workflows.scripts.time_table", description=__doc__)
     parser.add_argument("--timings", type=Path, required=True)
+    parser.add_argument("--runs", action="store_true", help="per panel, and all runs in one line")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    table = collect(args.timings)
+    table = collect(args.timings, "panel" if args.runs else "stage")
     write_text(args.output, table.to_csv(index=False))
+    if args.runs:
+        print(f"[tokens] {told(table)}")
+        return 0
     print("[time] where the time went (seconds, all jobs of a stage together)")
     print(table.to_string(index=False))
     return 0

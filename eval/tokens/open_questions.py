@@ -1,0 +1,199 @@
+"""What arXiv 2607.10848 left open about its token analysis, each question answered in two sentences with an interval.
+
+Forward KL and the unmasked probe of the base panel (`eval.tokens.axes`), radius .15 and the truth by the reduced
+divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's (`eval.tokens.sweep`,
+`eval.tokens.causes`). A question whose panels a tier has not is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from eval.tokens import answers, axes
+from eval.tokens.answers import Question
+from eval.tokens.by_seed import Parts, Row, Setting, Study, by_seed, setting_of
+from eval.tokens.contrasts import difference, pooled, single
+from eval.tokens.study import MAIN, RADII
+from methods.directions import TAIL_RULES
+
+Found = Iterator[dict[str, Any]]
+
+# Looked at in every contrast.
+MEASURED = tuple((quantity, criterion) for quantity in ("gap", "accuracy_gain") for criterion in ("aggregated", "full"))
+
+# The last text of a question is what its answer does not cover.
+K = Question("K", "retained K", "one set outside for all K: each K sees its own")
+DELTA = Question("delta", "radius", "training with either radius: both look at the same steps")
+AGE = Question("staleness", "age within a run", "age apart from the training step: within a run they move together")
+BATCH = Question("mini-batch index", "mini-batch of the step", "the index apart from what earlier ones moved")
+PLACE = Question("position", "place in the response", "responses longer than this task's")
+MU = Question("mu of the sampled token", "mu", "mu apart from the states in which rare and likely tokens stand")
+# Parts of one run's tokens, in their order; those of AGE and BATCH are numbered.
+NUMBERED = {AGE: "age ", BATCH: "mini-batch "}
+NAMED = {
+    PLACE: ("first half of response", "second half of response"),
+    MU: ("mu < 0.01", "0.01 <= mu < 0.1", "0.1 <= mu < 0.5", "mu >= 0.5"),
+}
+PANELS = {
+    "lag": Question("staleness", "lag", "age apart from the policies that a run with this lag meets"),
+    "lr": Question("learning rate", "learning rate", "the rate apart from the length of the probe's step"),
+    "precision": Question(
+        "precision pair",
+        "training / rollout precision",
+        "real kernels: precisions are emulated (methods/quantisation.py)",
+    ),
+}
+UPDATE = Question(
+    "update", "update taken", "other methods' own updates on the probe's states: each has its own training"
+)
+CAUSES = "curvature or other tokens"
+CAUSE = Question(CAUSES, "cause of a failure", "tokens that are no failures (kept by the full prediction, and D rose)")
+APPROXIMATION = Question(CAUSES, "what the sign is read from", "a criterion to use: both are known in hindsight only")
+# Of `eval.tokens.causes`: what the step's curvature did, and what other tokens' gradients did.
+SOURCES = {"curvature": ("curvature", "batch_curvature"), "other tokens' gradients": ("reversed", "others")}
+CAUSE_TEXTS = {
+    "reversed": "the token itself moved against its advantage",
+    "curvature": "its own finite step alone raises D",
+    "others": "its own step lowers D, the others' raise it to first order",
+    "batch_curvature": "only the whole step's curvature raises D",
+}
+READ_FROM = {"accuracy_own_step": "own finite step", "accuracy_batch_first_order": "whole step to first order"}
+
+
+def rows(
+    seeds: Sequence[Row], sweeps: Sequence[Row], causes: Sequence[Row], identities: Mapping[str, Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """All rows, with `answers.COLUMNS`; none without a panel of the unmasked probe.
+
+    seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per panel.
+    Raises InputError where a panel is not what `eval.tokens.axes` says.
+    """
+    study = Study(seeds)
+    base = study.base()
+    if base is None:
+        return []
+    found = [
+        *_retained([row for row in sweeps if setting_of(row) == base]),
+        *_radius(study, base),
+        *_parts(study, base),
+    ]
+    found += [*_panels(study, base, identities), *_updates(study, base)]
+    found += _causes([row for row in causes if setting_of(row) == base])
+    order = list(dict.fromkeys(row["question"] for row in found))
+    known = [row for row in found if row["value"] == row["value"]]  # nan: no seed has it
+    return sorted(known, key=lambda row: order.index(row["question"]))
+
+
+def _retained(sweeps: Sequence[Row]) -> Found:
+    """K against V: wrong signs (V has none) and the gap; then the smallest K that is not told from V, by tail rule."""
+    sizes = [k for k in dict.fromkeys(row["k"] for row in sweeps) if k != "V"]
+    whole = {name: by_seed([row for row in sweeps if row["k"] == "V"], name) for name in ("gap", "accuracy_gain")}
+    for rule in TAIL_RULES if sizes else ():
+        of = {k: [row for row in sweeps if row["k"] == k and row["rule"] == rule] for k in sizes}
+        found = {str(k): difference(by_seed(of[k], "gap"), whole["gap"]) for k in sizes}
+        if rule == "aggregated":
+            for k in sizes:
+                sides = (f"K = {k}", "K = V")
+                yield answers.level(K, sides[0], "share", "wrong_sign", rule, single(by_seed(of[k], "wrong_sign")))
+                yield answers.difference(K, sides, "gap", rule, found[str(k)])
+                gain = difference(by_seed(of[k], "accuracy_gain"), whole["accuracy_gain"])
+                yield answers.difference(K, sides, "accuracy_gain", rule, gain)
+        yield answers.smallest(K, rule, found)
+
+
+def _radius(study: Study, base: Setting) -> Found:
+    small, large = RADII[MAIN[0]]
+    for quantity, criterion in MEASURED:
+        a, b = (study.values(base, quantity, criterion, delta=delta) for delta in (small, large))
+        sides = (f"delta {small:g}", f"delta {large:g}")
+        yield answers.difference(DELTA, sides, quantity, criterion, difference(a, b))
+
+
+def _parts(study: Study, base: Setting) -> Found:
+    """Numbered parts in two lots, which more seeds have, then the last against the first; named ones likewise."""
+    for question, start in NUMBERED.items():
+        names = study.numbered(base, start)
+        # The oldest rollouts against all younger ones; the later half of the mini-batches against the earlier one.
+        cut = len(names) - 1 if question is AGE else (len(names) + 1) // 2
+        for a, b in dict.fromkeys([(names[cut:], names[:cut]), (names[-1:], names[:1])]) if len(names) > 1 else ():
+            for quantity, criterion in MEASURED:
+                yield from _between(study, base, question, {_lot(start, a): a, _lot(start, b): b}, quantity, criterion)
+    for question, names in NAMED.items():
+        for quantity, criterion in MEASURED:
+            # Parts without tokens on which the criteria disagree have no gap.
+            there = [
+                name for name in names if len(study.values(base, quantity, criterion, (name,))) >= study.half(base)
+            ]
+            if len(there) > 1:
+                sides = {name: (name,) for name in (there[-1], there[0])}
+                yield from _between(study, base, question, sides, quantity, criterion)
+
+
+def _between(
+    study: Study, base: Setting, question: Question, sides: Mapping[str, Parts], quantity: str, criterion: str
+) -> Found:
+    """The difference of two lots of one run's tokens, where at least half of the seeds have both."""
+    a, b = (study.values(base, quantity, criterion, parts) for parts in sides.values())
+    if len(a.keys() & b.keys()) >= study.half(base):
+        first, second = sides
+        yield answers.difference(question, (first, second), quantity, criterion, difference(a, b))
+
+
+def _lot(start: str, names: Parts) -> str:
+    """`age 8`, `age 0 to 7`."""
+    numbers = [name.removeprefix(start) for name in names]
+    return f"{start}{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{start}{numbers[0]}"
+
+
+def _panels(study: Study, base: Setting, identities: Mapping[str, Mapping[str, Any]]) -> Found:
+    """Each panel of an axis against the base, and the mean over all of them."""
+    for axis in axes.AXES:
+        question = PANELS[axis.name]
+        settings = {name: (name, *base[1:]) for name in axes.present(axis, identities)}
+        settings = {name: setting for name, setting in settings.items() if setting in study.settings}
+        if not settings:
+            continue
+        settings = {base[0]: base, **settings}
+        shown = {name: axes.setting(axis, name, identities[name]) for name in settings}
+        for quantity, criterion in MEASURED:
+            values = {name: study.values(settings[name], quantity, criterion) for name in settings}
+            for name in list(settings)[1:]:
+                found = difference(values[name], values[base[0]])
+                yield answers.difference(question, (shown[name], shown[base[0]]), quantity, criterion, found)
+            mean = f"mean over {', '.join(shown.values())}"
+            yield answers.level(question, mean, "mean", quantity, criterion, pooled(values))
+
+
+def _updates(study: Study, base: Setting) -> Found:
+    """Own updates, of any panel, against the unmasked probe, and their mean."""
+    own = [setting for setting in study.settings if setting[1] == "own"]
+    for quantity, criterion in MEASURED if own else ():
+        probe = study.values(base, quantity, criterion)
+        names = {setting: f"own update of {setting[2]} ({setting[0]})" for setting in own}
+        values = {name: study.values(setting, quantity, criterion) for setting, name in names.items()}
+        for name, mine in values.items():
+            yield answers.difference(UPDATE, (name, "unmasked probe"), quantity, criterion, difference(mine, probe))
+        if len(values) > 1:
+            yield answers.level(UPDATE, "mean over the own updates", "mean", quantity, criterion, pooled(values))
+
+
+def _causes(causes: Sequence[Row]) -> Found:
+    """Shares of the failures by cause, then how much better a sign is that knows the own step or the whole step."""
+    failed = [row for row in causes if row["failed"]]
+    if not failed:
+        return
+    shares = {name: {row["seed"]: row[name] / row["failed"] for row in failed} for name in CAUSE_TEXTS}
+    of = {
+        source: {seed: sum(shares[name][seed] for name in names) for seed in shares[names[0]]}
+        for source, names in SOURCES.items()
+    }
+    for name, share in (of | {f"{CAUSE_TEXTS[name]} ({name})": share for name, share in shares.items()}).items():
+        yield answers.level(CAUSE, name, "share", "share_of_failures", "", single(share))
+    curvature, others = SOURCES
+    sides = (others, curvature)
+    yield answers.difference(CAUSE, sides, "share_of_failures", "", difference(of[others], of[curvature]))
+    predicted = by_seed(causes, "accuracy_predicted")
+    for column, name in READ_FROM.items():
+        found = difference(by_seed(causes, column), predicted)
+        yield answers.difference(APPROXIMATION, (name, "full prediction"), "sign_accuracy", "", found)

@@ -1,0 +1,152 @@
+"""The token study on one self-contained HTML page: verdicts, open questions, figures, rates, settings, limits.
+
+    python -m eval.tokens.page --title "..." --verdicts verdicts/tokens.csv --table tokens_summary.csv ... \\
+        --figure token_unsafe_keep.svg ... --settings '{"panels": ...}' --output tokens.html
+
+A table is known by its file's name (`TABLES`); what is not given has no section. No time, host or link to the outside,
+so the same inputs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from eval import markup
+from eval.files import InputError, read_csv, write_text
+from eval.report import LIMITS, PROVENANCE, figure_section, table_section
+from eval.tokens import page_tables, verdicts
+
+STYLE = """
+.verdict { padding: .1rem .45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
+.verdict.replicated { background: #d9f0dc; color: #0b4f1b; }
+.verdict.contradicted { background: #fbdcd8; color: #7c1408; }
+.verdict.underpowered { background: #ececec; color: #3a3a3a; }
+#verdicts td:not(.number) { white-space: normal; }
+#verdicts td.text { min-width: 9rem; }
+""".rstrip()
+
+RULE = (
+    "replicated: the interval excludes the null value on the paper's side. contradicted: it excludes the null on the "
+    "other side, or holds the null and excludes the paper's value. underpowered: it holds both, and decides nothing. "
+    "A claim without a number in the paper is about the side of the null alone."
+)
+TOY = (
+    "Toy world: a model of about 0.14 million parameters sorts numbers, and staleness (a rollout policy several weight "
+    "syncs old) stands in for the mismatch between real engines. What holds here is a fact about this set-up."
+)
+OWN = "Results of the model and prompts listed under settings, which are not the paper's."
+STUDY_LIMITS = (
+    "The paper names 61 seeds and 1,024 sequences a seed; the model, precision, learning rate, mini-batch and kind of "
+    "update behind its numbers are unknown, and the kind of update decides the size of the gap. The default here is an "
+    "unmasked probe step on a snapshot; steps of the methods themselves stand beside it as settings of their own.",
+    "The realised change is that of one optimiser step at the same states. It is no statement about training curves.",
+    "The truth over the whole vocabulary takes mu from a forward pass of the rollout's weights, not from the engine.",
+    "The seed is the unit of every interval and test. Nothing is corrected for the number of rows looked at.",
+    LIMITS[3],
+)
+
+
+def verdict_table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Claim, mark, setting, the paper's value, ours with its interval, and the verdict in words and colour."""
+    shown = []
+    for row in rows:
+        if row["verdict"] not in page_tables.WORDS:
+            raise InputError(f"--verdicts: verdict = {row['verdict']!r}: allowed are {', '.join(page_tables.WORDS)}")
+        word = f'<span class="verdict {row["verdict"]}">{page_tables.WORDS[row["verdict"]]}</span>'
+        ours = page_tables.between(row, "ours", "low", "high")
+        paper = markup.number(row["paper"], signed=True)
+        shown.append(
+            [
+                row["claim"],
+                f"[{row['mark']}]",
+                row["setting"],
+                paper,
+                ours,
+                row["n_seeds"],
+                markup.Html(word),
+                row["note"],
+            ]
+        )
+    columns = ["claim", "mark", "setting", "paper", "ours", "seeds", "verdict", "note"]
+    caption = f"Brackets: 95 % bootstrap interval over seeds. {RULE}"
+    return markup.table(columns, shown, caption)
+
+
+# By file name: the section, and what shows the table. Another table is shown as it is, folded, under rates.
+TABLES: dict[str, tuple[str, Callable[[Sequence[Mapping[str, str]]], str]]] = {
+    "tokens_open": ("open", page_tables.answers),
+    "tokens_summary": ("rates", page_tables.summary),
+    "tokens_causes": ("rates", page_tables.causes),
+    "tokens_seeds": ("rates", page_tables.seeds),
+    "mismatch": ("mismatch", page_tables.mismatch),
+}
+HEADINGS = {"open": "What the paper left open", "rates": "Rates", "mismatch": "Mismatch before any update"}
+
+
+def tables(paths: Sequence[Path]) -> dict[str, str]:
+    """HTML by section of HEADINGS, in the order of TABLES; a section without a table is left out."""
+    order = [*TABLES]
+    parts: dict[str, list[str]] = {}
+    for path in sorted(paths, key=lambda path: order.index(path.stem) if path.stem in order else len(order)):
+        section, show = TABLES.get(path.stem, ("rates", None))
+        rows = read_csv(path, "--table") if show else []
+        parts.setdefault(section, []).append(show(rows) if show and rows else table_section(path, {}))
+    return {name: "\n".join(found) for name, found in parts.items()}
+
+
+def build(args: argparse.Namespace) -> str:
+    """The page as text. Raises InputError for a file it cannot use."""
+    limits = [TOY if args.toy else OWN, *STUDY_LIMITS]
+    judged = verdict_table(read_csv(args.verdicts, "--verdicts", verdicts.COLUMNS))
+    intro = f"<p>{escape(limits[0])} See <a href='#limits'>limits</a>.</p>"
+    figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
+    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
+    settings = markup.table(["setting", "value"], markup.flatten(_settings(args.settings)), "Of the runs recorded.")
+    stated = "".join(f"<li>{escape(text)}</li>" for text in limits)
+    shown = tables(args.table)
+    sections = [
+        ("verdicts", "Verdicts", f"{intro}\n{judged}"),
+        ("open", HEADINGS["open"], shown.get("open", "")),
+        ("figures", "Figures", figures),
+        *((name, HEADINGS[name], shown.get(name, "")) for name in ("rates", "mismatch")),
+        ("provenance", "Provenance", f"<p>How sure a claim or number is:</p>\n<ul>{legend}</ul>"),
+        ("settings", "Settings", f"<details><summary>all settings</summary>\n{settings}\n</details>"),
+        ("limits", "Limits", f"<ul>{stated}</ul>"),
+    ]
+    return markup.page(args.title, [section for section in sections if section[2]], STYLE)
+
+
+def _settings(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"--settings is not JSON: {error}") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the page; 0, or 2 after one line that says what is wrong."""
+    parser = argparse.ArgumentParser(prog="python -m eval.tokens.page", description=__doc__.splitlines()[0])
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--verdicts", type=Path, required=True, help="CSV")
+    parser.add_argument("--table", type=Path, nargs="+", default=[], help=f"CSV files; {', '.join(TABLES)} are known")
+    parser.add_argument("--figure", type=Path, nargs="+", default=[], help="SVG files")
+    parser.add_argument("--settings", default="{}", help="JSON of the settings of the runs")
+    parser.add_argument("--toy", action="store_true", help="the runs are of the toy world: its limits are stated")
+    parser.add_argument("--output", type=Path, required=True)
+    args = parser.parse_args(arguments)
+    try:
+        write_text(args.output, build(args))
+    except InputError as error:
+        print(f"eval.tokens.page: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

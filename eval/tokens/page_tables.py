@@ -1,0 +1,149 @@
+"""Tables of the token study as HTML, short enough to be read; the CSV files hold all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from eval import markup
+from eval.files import InputError
+from eval.tokens.causes import CAUSES
+from eval.tokens.study import MAIN
+
+Row = Mapping[str, str]
+WORDS = {"replicated": "✓ replicated", "contradicted": "✗ contradicted", "underpowered": "? underpowered"}
+# Of the long tables: the paper's measure and radius, what the mask sees, all tokens.
+SHOWN = {"measure": MAIN[0], "delta": f"{MAIN[1]:g}", "truth": "reduced", "subset": "all"}
+# The criterion whose seeds are listed: the paper's own mask.
+LISTED = "aggregated"
+
+
+def between(row: Row, value: str, low: str, high: str) -> str:
+    """A value with its interval from three columns, signed."""
+    return markup.with_interval({"x": row[value], "x_low": row[low], "x_high": row[high]}, "x", signed=True)
+
+
+def setting(row: Row) -> str:
+    """Panel and kind of update of a row, in the words of the verdicts."""
+    update = f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
+    return f"panel {row['panel']}, {update}"
+
+
+CAPTION = (
+    "Forward KL on the recorded top K, D > .15, all tokens. Unsafe-keep: of the tokens that only this criterion (or "
+    "only the ratio) keeps, those whose divergence rose; gap: their difference. p: permutation of signs over seeds. "
+    "Last column: seeds for 80 % power at the paper's gap, from the spread seen. tokens_summary.csv holds the other "
+    "measures and radii, parts of the tokens, and the truth over the whole vocabulary."
+)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Means over seeds by criterion, a table per setting. Raises InputError where a column is absent."""
+    chosen = _main(rows)
+    columns = ["criterion", "seeds", "outside\na seed", "they\ndisagree", "unsafe-keep", "of the ratio", "gap"]
+    columns += ["gap\nbelow 0", "p of\nthe gap", "sign accuracy,\ngain", "seeds for\n2.7 points"]
+    parts = [f"<p>{escape(CAPTION)}</p>"]
+    for kind in dict.fromkeys(map(setting, chosen)):
+        shown = [_means(row) for row in chosen if setting(row) == kind]
+        parts.append(markup.table(columns, shown, kind[0].upper() + kind[1:]))
+    return "\n".join(parts)
+
+
+def _means(row: Row) -> list[str]:
+    used = row["n_seeds"] if row["n_used"] == row["n_seeds"] else f"{row['n_used']} of {row['n_seeds']}"
+    return [
+        row["criterion"],
+        used,
+        _whole(row["outside_per_seed"]),
+        markup.number(row["disagreement_share"]),
+        markup.with_interval(row, "unsafe_keep"),
+        markup.with_interval(row, "unsafe_keep_ratio"),
+        markup.with_interval(row, "gap", signed=True),
+        f"{row['wins']} of {row['n_used']}",
+        markup.number(row["p_flip"]),
+        markup.with_interval(row, "accuracy_gain", signed=True),
+        row["seeds_needed"],
+    ]
+
+
+def seeds(rows: Sequence[Row]) -> str:
+    """The single seeds of the paper's criterion, folded: what the first figure draws."""
+    shown = [
+        [
+            setting(row),
+            row["seed"],
+            row["outside"],
+            row["disagreement"],
+            *(markup.number(row[name]) for name in ("unsafe_keep", "unsafe_keep_ratio")),
+            markup.number(row["gap"], signed=True),
+        ]
+        for row in _main(rows)
+        if row["criterion"] == LISTED
+    ]
+    columns = ["setting", "seed", "outside", "they disagree", "unsafe-keep", "of the ratio", "gap"]
+    table = markup.table(columns, shown, "Predicted direction with the aggregated tail against the ratio, per seed.")
+    return f"<details><summary>single seeds</summary>\n{table}\n</details>"
+
+
+def causes(rows: Sequence[Row]) -> str:
+    """Why kept tokens failed, pooled over the seeds of a setting (shares of failures: no interval)."""
+    kinds = list(dict.fromkeys(map(setting, rows)))
+    shown = []
+    for kind in kinds:
+        own = [row for row in rows if setting(row) == kind]
+        total = {name: sum(int(row[name]) for row in own) for name in ("kept", "failed", *CAUSES)}
+        shares = [f"{total[name] / total['failed']:.3f}" if total["failed"] else "–" for name in CAUSES]
+        shown.append([kind, str(len(own)), str(total["kept"]), str(total["failed"]), *shares])
+    told = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in CAUSES.items())
+    caption = (
+        f"Of the tokens outside that the full prediction keeps, those whose D rose all the same, by cause. {told}."
+    )
+    names = [name.replace("_", "\n") for name in CAUSES]
+    return markup.table(["setting", "seeds", "kept", "D rose", *names], shown, caption)
+
+
+def answers(rows: Sequence[Row]) -> str:
+    """The open questions with their answers, which hold their numbers; those beside the paper's mask are folded."""
+    parts = []
+    for question in dict.fromkeys(row["question"] for row in rows):
+        own = [row for row in rows if row["question"] == question]
+        # The paper's own rate and mask; a question about neither is shown whole.
+        first = [row for row in own if row["quantity"] == "gap" and row.get("criterion", LISTED) == LISTED] or own
+        more = [row for row in own if row not in first]
+        parts.append(f"<h3>{escape(question)}</h3>\n{_list(first)}")
+        if more:
+            summary_ = f"{len(more)} more, of other criteria and quantities"
+            parts.append(f"<details><summary>{summary_}</summary>\n{_list(more)}\n</details>")
+    return "\n".join(parts)
+
+
+def _list(rows: Sequence[Row]) -> str:
+    said = dict.fromkeys(row["answer"] for row in rows if row["answer"])
+    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in said)}</ul>"
+
+
+def mismatch(rows: Sequence[Row]) -> str:
+    """The table of precision pairs as it is, numbers shortened to three digits."""
+    columns = list(rows[0])
+    return markup.table(columns, [[_short(row[name]) for name in columns] for row in rows], "By precision pair.")
+
+
+def _main(rows: Sequence[Row]) -> list[Row]:
+    missing = [name for name in SHOWN if rows and name not in rows[0]]
+    if missing:
+        raise InputError(f"--table: column(s) {missing} are absent; there are {list(rows[0])}")
+    return [row for row in rows if all(row[name] == text for name, text in SHOWN.items())]
+
+
+def _whole(text: str) -> str:
+    value = float(text)
+    return "–" if math.isnan(value) else f"{value:.0f}"
+
+
+def _short(text: str) -> str:
+    try:
+        value = float(text)
+    except ValueError:
+        return text
+    return text if value.is_integer() else f"{value:.3g}"

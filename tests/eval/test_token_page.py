@@ -1,0 +1,162 @@
+"""Definition and property tests of the token study's page, on made-up runs: what it must show is there, in words and
+numbers worked out of its tables; it is one page, the same bytes for the same inputs, and takes no file for markup.
+
+Does not cover its look (that takes an eye), the figures (test_figures.py has the style) or the workflow that makes it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from html_outline import outline
+
+from eval.files import read_csv, write_csv
+from eval.tokens import page_tables, summary, verdicts
+from eval.tokens.page import main
+from eval.tokens.rates import rates
+
+HOSTILE = "<script>alert('x')</script> & \"quoted\""
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><path id="a" d="M0 0"/></svg>'
+Options = dict[str, list[str]]
+
+
+def seed_rows() -> list[dict[str, Any]]:
+    """Six probe runs, three with an own update, of 400 tokens outside; D of what the prediction keeps always falls."""
+    rows = []
+    for update, label, seeds in (("unmasked", "dppo_topk_kl", 6), ("own", "predictive_aggregated", 3)):
+        for seed in range(seeds):
+            random = np.random.default_rng(seed)
+            ratio = random.random(400) < 0.5
+            outward = ratio ^ (random.random(400) < 0.1)
+            change = np.where(~outward & ratio, -1.0, random.choice([-1.0, 1.0], size=400))
+            key = {"panel": "A", "update": update, "label": label, "seed": seed, "measure": "forward_kl"}
+            key |= {"delta": 0.15, "truth": "reduced", "criterion": "aggregated", "subset": "all", "active": 400}
+            rows.append({**key, "decided_share": 0.9, **rates(np.full(400, True), outward, ratio, change).row()})
+    return rows
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Options:
+    """All options of a page, its tables as the study writes them."""
+    rows = seed_rows()
+    means = summary.summarise(rows)
+    write_csv(tmp_path / "tokens_seeds.csv", list(rows[0]), rows)
+    write_csv(tmp_path / "tokens_summary.csv", summary.COLUMNS, means)
+    write_csv(tmp_path / "verdicts.csv", verdicts.COLUMNS, verdicts.rows(means))
+    causes = "panel,update,label,seed,outside,kept,failed,reversed,curvature,others,batch_curvature\n"
+    causes += "A,unmasked,x,0,9,5,3,2,1,0,0\nA,unmasked,x,1,9,4,1,0,1,0,0\n"
+    (tmp_path / "tokens_causes.csv").write_text(causes)
+    opened = "question,contrast,quantity,value,low,high,n_seeds,answer\n"
+    opened += "K,K = 1 against V,gap,0,0,0,6,K costs nothing. That is all.\n"
+    opened += "K,K = 1,wrong_sign,0,0,0,6,A share of 0. So it is.\n"
+    opened += 'mu,rare,wrong_sign,0,0,0,6,"' + HOSTILE.replace('"', '""') + '"\n'
+    (tmp_path / "tokens_open.csv").write_text(opened)
+    (tmp_path / "a.svg").write_text(SVG)
+    tables = ("tokens_seeds", "tokens_causes", "tokens_summary", "tokens_open")
+    return {
+        "title": [f"Study {HOSTILE}"],
+        "verdicts": [str(tmp_path / "verdicts.csv")],
+        "table": [str(tmp_path / f"{name}.csv") for name in tables],
+        "figure": [str(tmp_path / "a.svg"), str(tmp_path / "a.svg")],
+        "settings": ['{"panels": {"A": {"lr": 0.0003, "tokens": {"every": 3}}}}'],
+    }
+
+
+def build(inputs: Options, output: Path, *flags: str) -> int:
+    """Run the page's command."""
+    given = [text for name, values in inputs.items() for text in (f"--{name}", *values)]
+    return main([*given, *flags, "--output", str(output)])
+
+
+def test_page_is_whole_and_self_contained(inputs: Options, tmp_path: Path) -> None:
+    assert build(inputs, tmp_path / "p.html") == 0
+    page, text = outline(tmp_path / "p.html"), (tmp_path / "p.html").read_text()
+    assert len(page.ids) == len(set(page.ids)) and page.tags.count("svg") == 2
+    assert {"verdicts", "open", "figures", "rates", "provenance", "settings", "limits"} <= set(page.ids)
+    assert "mismatch" not in page.ids, "a section without a table"
+    assert not re.findall(r"(?:src|href)=[\"'](?!#)", text) and "@import" not in text and "url(http" not in text
+    assert "script" not in page.tags and page.text.count(HOSTILE) == 3, "title, heading and an answer"
+
+
+def test_same_inputs_same_bytes(inputs: Options, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert build(inputs, tmp_path / f"{name}.html") == 0
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    assert not re.search(r"20\d\d-\d\d-\d\d", (tmp_path / "a.html").read_text())
+
+
+def test_verdicts_are_said_in_words_and_colour(inputs: Options, tmp_path: Path) -> None:
+    """Each row: claim, mark, paper, ours with its interval, verdict; an absent number is a dash."""
+    rows = read_csv(tmp_path / "verdicts.csv", "x")
+    rows[0]["verdict"], rows[1]["verdict"] = "contradicted", "underpowered"
+    write_csv(tmp_path / "verdicts.csv", verdicts.COLUMNS, rows)
+    assert build(inputs, tmp_path / "p.html") == 0
+    page, text = outline(tmp_path / "p.html").text, (tmp_path / "p.html").read_text()
+    for word, shown in page_tables.WORDS.items():
+        count = sum(row["verdict"] == word for row in rows)
+        assert count and text.count(f'<span class="verdict {word}">{shown}</span>') == count
+        assert f".verdict.{word} {{" in text
+    gap = next(row for row in rows if row["claim"].endswith("aggregated tail"))
+    low, high = (f"{float(gap[end]):+.3f}".replace("-", "−") for end in ("low", "high"))
+    assert f"[{low}, {high}]" in page and "−0.027" in page
+    assert "panel A, own update of predictive_aggregated" in page and "panel A, unmasked update" in page
+    assert ">nan<" not in text
+
+
+def test_rates_and_causes_are_those_of_the_tables(inputs: Options, tmp_path: Path) -> None:
+    """Pooled over both seeds 4 of 9 kept tokens failed, two each way; a table per setting, seeds one by one."""
+    assert build(inputs, tmp_path / "p.html") == 0
+    text = (tmp_path / "p.html").read_text()
+    causes = re.search(r"<tr><td>panel A, unmasked update</td><td class=\"number\">2</td>.*?</tr>", text)
+    assert causes is not None
+    assert re.findall(r">([\d.]+)<", causes.group()) == ["2", "9", "4", "0.500", "0.500", "0.000", "0.000"]
+    assert "<caption>Panel A, unmasked update</caption>" in text
+    listed = text.split("<summary>single seeds</summary>")[1].split("</details>")[0]
+    assert listed.count("<tr>") == 1 + 9
+
+
+def test_answers_are_lists_the_papers_mask_first(inputs: Options, tmp_path: Path) -> None:
+    assert build(inputs, tmp_path / "p.html") == 0
+    opened = (tmp_path / "p.html").read_text().split('<section id="open">')[1].split("</section>")[0]
+    assert "<h3>K</h3>\n<ul><li>K costs nothing. That is all.</li></ul>" in opened
+    assert "<summary>1 more, of other criteria and quantities</summary>\n<ul><li>A share of 0. So it is.</li>" in opened
+
+
+def test_limits_are_those_of_the_tier(inputs: Options, tmp_path: Path) -> None:
+    """What the paper does not say is a limit everywhere; the toy world's only where it is."""
+    said = {}
+    for name, flags in (("toy", ["--toy"]), ("own", [])):
+        assert build(inputs, tmp_path / f"{name}.html", *flags) == 0
+        said[name] = outline(tmp_path / f"{name}.html").text
+        assert "the model, precision, learning rate, mini-batch and kind of update" in said[name]
+    assert "0.14 million parameters" in said["toy"] and "0.14 million parameters" not in said["own"]
+    assert "panels.A.tokens.every" in said["own"]
+
+
+def test_a_table_of_another_name_is_shown_as_it_is(inputs: Options, tmp_path: Path) -> None:
+    (tmp_path / "tokens_more.csv").write_text("engine,share\nvllm,0.25\n")
+    assert build({**inputs, "table": [str(tmp_path / "tokens_more.csv")]}, tmp_path / "p.html") == 0
+    text = (tmp_path / "p.html").read_text()
+    assert "<summary>tokens_more.csv</summary>" in text and ">vllm</td>" in text
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "message"),
+    [
+        ("verdicts", "claim\nx\n", "lacks column(s)"),
+        ("verdicts", ",".join(verdicts.COLUMNS) + "\n,,,1,1,1,1,0,3,proved,\n", "verdict = 'proved': allowed are"),
+        ("table", "panel,update\nA,own\n", "column(s) ['measure', 'delta', 'truth', 'subset'] are absent"),
+    ],
+)
+def test_bad_inputs_are_named(
+    option: str, text: str, message: str, inputs: Options, tmp_path: Path, capsys: Any
+) -> None:
+    bad = tmp_path / "bad" / "tokens_summary.csv"
+    bad.parent.mkdir()
+    bad.write_text(text)
+    assert build({**inputs, option: [str(bad)]}, tmp_path / "p.html") == 2
+    assert message in capsys.readouterr().err and not (tmp_path / "p.html").exists()

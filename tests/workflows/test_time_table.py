@@ -1,0 +1,47 @@
+"""Definition tests of the time tables, on benchmark files written by hand.
+
+Does not cover what Snakemake measures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workflows.scripts.time_table import collect, told
+
+HEAD = "s\th:m:s\tmax_rss\n"
+
+
+@pytest.fixture
+def timings(tmp_path: Path) -> Path:
+    """Two runs in panel A, one in B, of which one ended before it was sampled; one job of another stage."""
+    files = {
+        "record/panel~A/method~x/seed~0.tsv": "60.0\t0:01:00\t2048.0\n",
+        "record/panel~A/method~x/seed~1.tsv": "30.0\t0:00:30\t1024.0\n",
+        "record/panel~B/method~x/seed~0.tsv": "0.2\t0:00:00\tNA\n",
+        "mismatch.tsv": "5.0\t0:00:05\t100.0\n",
+    }
+    for name, row in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(HEAD + row)
+    return tmp_path
+
+
+def test_stages_are_summed(timings: Path) -> None:
+    table = collect(timings, "stage").set_index("stage")
+    assert table["jobs"].to_dict() == {"mismatch": 1, "record": 3}
+    assert table["wall_s"].to_dict() == {"mismatch": 5.0, "record": 90.2}
+
+
+def test_runs_are_summed_per_panel_and_told_in_a_line(timings: Path) -> None:
+    table = collect(timings / "record", "panel")
+    assert table["panel"].tolist() == ["A", "B"] and table["wall_s_per_job"].tolist() == [45.0, 0.2]
+    assert table["memory_mb"].tolist()[0] == 2048.0
+    assert told(table) == "3 runs of one thread, 1.5 minutes of wall time together, at most 2.0 GB each"
+
+
+def test_a_folder_without_timings_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no benchmark file"):
+        collect(tmp_path, "stage")

@@ -15,7 +15,7 @@ from snakemake.utils import validate
 from methods.backend.cell import Cell
 from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
-from methods.backend.rollout_settings import NOT_INSTALLED, vllm_installed
+from methods.backend.rollout_settings import NOT_INSTALLED
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
 TOY_REWARD = "workflows/world/reward.py"
@@ -162,11 +162,9 @@ class Grid:
                     f"{settings['world']}.test_prompts = {world['test_prompts']}"
                 )
 
-    def check_engines(self, installed: bool | None = None) -> None:
-        """What the mismatch figure's rollouts need, asked where the figure is. Raises GridError."""
-        if "vllm" not in self.config["mismatch"]["engines"]:
-            return
-        if not (vllm_installed() if installed is None else installed):
+    def check_engines(self, vllm: bool) -> None:
+        """Whether the mismatch figure's rollouts can be had; vllm: is it installed? Raises GridError."""
+        if "vllm" in self.config["mismatch"]["engines"] and not vllm:
             raise GridError(f"{self.origin}: mismatch.engines = 'vllm': {NOT_INSTALLED}, or leave it out")
 
     def warm_start(self, panel: str) -> str:

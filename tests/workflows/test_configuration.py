@@ -70,10 +70,10 @@ def test_an_engine_of_the_mismatch_figure_is_asked_for_where_the_figure_is() -> 
     """A tier may name vLLM where it is not installed, as long as nobody asks for the figure; hf needs nothing."""
     for engines in (["hf"], ["hf", "vllm"]):
         grid = Grid.check({**copy.deepcopy(CONFIG), "mismatch": {"engines": engines}}, "bad.yaml")
-        grid.check_engines(installed=True)
+        grid.check_engines(vllm=True)
     with pytest.raises(GridError, match="bad.yaml: mismatch.engines = 'vllm': vLLM is not installed .*`make vllm`"):
-        grid.check_engines(installed=False)
-    Grid.check(copy.deepcopy(CONFIG), "bad.yaml").check_engines(installed=False)
+        grid.check_engines(vllm=False)
+    Grid.check(copy.deepcopy(CONFIG), "bad.yaml").check_engines(vllm=False)
 
 
 def test_the_shipped_tiers_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

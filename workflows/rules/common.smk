@@ -10,6 +10,7 @@ from snakemake.utils import Paramspace
 
 from methods import registry
 from methods.backend.precisions import TRAIN_PRECISIONS
+from methods.backend.rollout_settings import vllm_installed
 from workflows.grid import Grid, GridError
 
 try:
@@ -117,7 +118,7 @@ def folder_of(wildcards, output):
 def mismatch_inputs(wildcards):
     """Model and data of the token study's first panel. Asked for before any job runs, so a missing engine is too."""
     try:
-        GRID.check_engines()
+        GRID.check_engines(vllm_installed())
     except GridError as error:
         raise WorkflowError(str(error))
     return training_inputs_of(TOKEN_FIRST)

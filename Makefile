@@ -1,6 +1,6 @@
 # Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
 # Needs Python 3.11 or 3.12, a C compiler and make; pip's own configuration is honoured. `make help` lists all targets.
-# `make test` adds vLLM where torch is a CPU build; VLLM=0 leaves it and its tests out.
+# `make test` and `make tokens` (of a tier that names it) add vLLM where torch is a CPU build; VLLM=0 leaves it out.
 # TIER=x means the configuration workflows/config/x.yaml and the folder results/x. PYTHON=... matters at set-up only.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
@@ -19,8 +19,11 @@ REAL := $(VENV)/real
 VLLM ?= 1
 VLLM_ENV := workflows/envs/vllm
 VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM_ENV)/requirements.txt $(VLLM_ENV)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
+# For a tier that names vLLM in its mismatch figure.
+TOKENS_VLLM = $(if $(filter 0,$(VLLM)),,$(if $(shell grep -sl vllm workflows/config/$(TIER).yaml),vllm-for-tests))
 SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --cores $(CORES) --resources mem_mb=$(MEMORY) \
-	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) --workflow-profile workflows/profiles/local
+	--configfile workflows/config/$(TIER).yaml --config tier=$(TIER) $(if $(filter 0,$(VLLM)),'mismatch={engines: [hf]}') \
+	--workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
 .PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover lint bench pages mutate soak doctor clean distclean
@@ -36,7 +39,7 @@ tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
-tokens: $(STAMP) tier  ## the token study of this tier: records, tables, figures, verdicts, page
+tokens: $(STAMP) tier $(TOKENS_VLLM)  ## the token study of this tier: records, tables, figures, verdicts, page
 	@$(SNAKEMAKE) tokens
 	@echo "page: results/$(TIER)/tokens.html   verdicts: results/$(TIER)/verdicts/tokens.csv"
 
@@ -64,7 +67,7 @@ vllm: $(VLLM_STAMP)  ## add vLLM for CPUs as a second rollout engine
 vllm-for-tests: $(STAMP)
 	@if $(BIN)/python -c 'import importlib.metadata as m; raise SystemExit("+cpu" not in m.version("torch"))'; then \
 		$(MAKE) --no-print-directory $(VLLM_STAMP); \
-	else echo "vLLM and its tests are left out: they need a CPU build of torch ($(VLLM_ENV)/requirements.txt)"; fi
+	else echo "vLLM is left out: it needs a CPU build of torch ($(VLLM_ENV)/requirements.txt)"; fi
 
 $(VLLM_STAMP): $(STAMP)
 	@echo "adding vLLM to $(VENV): about a minute, 1.2 GB"

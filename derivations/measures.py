@@ -1,6 +1,6 @@
 """Divergences as SymPy expressions, each written once as a term f(mu_i, pi_i) and summed over classes.
 
-These are the only definitions a proof may start from: theorems differentiate them, `formulas.py` evaluates them.
+These are the only definitions a proof may start from: theorems differentiate them, `formulas` evaluates them.
 All values in nats where a logarithm occurs. forward_kl, reverse_kl, tv, jeffreys, js, hellinger2, chi2_pearson and
 chi2_neyman are f-divergences, f(mu_i, pi_i) = mu_i phi(pi_i / mu_i) with convex phi; l2 is not.
 """

@@ -39,7 +39,7 @@ class TinyWorld:
 
     def cell(self, output: Path, method: str = "dppo_topk_kl", seed: int = 0, **changes: Any) -> Any:
         """A cell of 3 steps with 2 mini-batches; `changes` go to the panel, except fields of the cell itself."""
-        from methods.backend.recipe import Cell
+        from methods.backend.cell import Cell
 
         panel: dict[str, Any] = {
             "lr": 1e-3,

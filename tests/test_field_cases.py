@@ -155,7 +155,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     ),
     36: ("padded vocabulary", ["methods/test_top_k_rows.py::test_a_padded_head"]),
     # Our rollouts record log-probs while they decode and score no prompt; what is left is the cache's own memory.
-    38: ("prompt log-probs with a prefix cache", ["backend/test_vllm.py::test_same_cell_same_bytes"]),
+    38: ("prompt log-probs with a prefix cache", ["backend/test_vllm_training.py::test_same_cell_same_bytes"]),
     40: ("precision of the two-outcome KL", ["methods/test_top_k_rows.py::test_the_two_outcome_kl_in_float32"]),
     42: ("numerator masked, denominator not", ["backend/test_aggregation.py::test_an_empty_response_is_not_there"]),
     43: ("divided twice", ["backend/test_aggregation.py::test_value_and_gradient_are_the_definitions"]),

@@ -25,6 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     mismatch.add_argument("--model", type=Path, help="a model of your own, with --data; else one is warm-started")
     mismatch.add_argument("--data", type=Path, help="parquet in verl's layout")
     mismatch.add_argument("--reward", type=Path, help="Python file of its reward; the default is the toy world's")
+    mismatch.add_argument(
+        "--engines", nargs="+", choices=("hf", "vllm"), default=["hf"], help="of rollouts; vllm needs `make vllm`"
+    )
     for name, default in (("prompts", 64), ("samples", 8), ("top-k", 20), ("seed", 0)):
         mismatch.add_argument(f"--{name}", type=int, default=default)
     for name, default in (("prompt-length", 8), ("response-length", 7)):
@@ -41,9 +44,9 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument("--sequences", type=int, default=64, help="of --vocabulary, 512 tokens each; 64 need 9 GB")
     args = parser.parse_args(arguments)
     if args.command == "mismatch":
-        from workflows import mismatch as command
+        from workflows.mismatch.command import run
 
-        return command.run(args)
+        return run(args)
     if args.command == "doctor":
         from workflows.doctor import examine
 

@@ -50,7 +50,7 @@ def make_world(root: Path, steps: int) -> None:
 
 def make_cell(root: Path, steps: int, **panel: Any) -> Any:
     """A cell on that world; `panel` adds to its settings."""
-    from methods.backend.recipe import Cell
+    from methods.backend.cell import Cell
 
     return Cell.build(
         {

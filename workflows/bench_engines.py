@@ -27,7 +27,7 @@ from workflows.engine_table import DEFAULT, PRECISIONS, RUNNERS, Row, make_cell,
 
 def measure_engines(steps: int, full: bool) -> int:
     """Print the tables as Markdown; progress goes to stderr."""
-    from workflows.mismatch import warm_start
+    from workflows.mismatch.command import warm_start
 
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:

@@ -59,7 +59,7 @@ class Usage:
 
 def run(root: Path, name: str, steps: int) -> tuple[Usage, list[dict[str, float]]]:
     """Train in a process of its own, as a pipeline does; usage, and the timings of each step but the first."""
-    from methods.backend.recipe import Cell
+    from methods.backend.cell import Cell
 
     cell = Cell.build(
         {

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from methods.backend.recipe import Cell, CellError, Panel
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError, Panel
 from workflows.bench import SIZES
 
 RUNNERS: dict[str, dict[str, Any]] = {

@@ -12,8 +12,10 @@ import yaml
 from jsonschema.exceptions import best_match
 from snakemake.utils import validate
 
+from methods.backend.cell import Cell
 from methods.backend.needs import vocabulary_problem
-from methods.backend.recipe import Cell, CellError
+from methods.backend.panel import CellError
+from methods.backend.rollout_settings import NOT_INSTALLED
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
 TOY_REWARD = "workflows/world/reward.py"
@@ -159,6 +161,11 @@ class Grid:
                     f"{self.origin}: scoring.problems = {problems}: allowed is at most worlds."
                     f"{settings['world']}.test_prompts = {world['test_prompts']}"
                 )
+
+    def check_engines(self, vllm: bool) -> None:
+        """Whether the mismatch figure's rollouts can be had; vllm: is it installed? Raises GridError."""
+        if "vllm" in self.config["mismatch"]["engines"] and not vllm:
+            raise GridError(f"{self.origin}: mismatch.engines = 'vllm': {NOT_INSTALLED}, or leave it out")
 
     def warm_start(self, panel: str) -> str:
         """Name of the toy model that a panel starts from."""

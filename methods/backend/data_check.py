@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from methods.backend.recipe import Cell, CellError
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
 
 COLUMNS = ("prompt", "data_source", "reward_model")
 

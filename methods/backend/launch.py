@@ -20,9 +20,12 @@ from typing import Any, TextIO
 
 from methods import registry
 from methods.backend import restart, run_folder, trackers, versions
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
+from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from methods.backend.preflight import check
 from methods.backend.ray_watch import RayLostError
-from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Cell, CellError, verl_overrides
+from methods.backend.recipe import verl_overrides
 from methods.backend.rollout_settings import ENGINES, SERVERS
 
 

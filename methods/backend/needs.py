@@ -16,7 +16,7 @@ from methods.registry import Needs
 from methods.signals import Scope, Signals
 
 if TYPE_CHECKING:
-    from methods.backend.recipe import Panel
+    from methods.backend.panel import Panel
 
 # Columns of a training batch, jagged over response tokens.
 ANCHOR, UNIFORMS = "tether_anchor_log_probs", "tether_uniforms"

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from methods.backend import rollout_settings
+from methods.backend.cell import Cell
 from methods.backend.data_check import check_data
 from methods.backend.needs import vocabulary_problem
-from methods.backend.recipe import Cell, CellError
+from methods.backend.panel import CellError
 
 
 def check(cell: Cell) -> None:

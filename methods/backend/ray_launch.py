@@ -16,8 +16,9 @@ from typing import Any, TextIO
 import psutil
 
 from methods.backend import launch
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
 from methods.backend.ray_watch import end, runs, watching
-from methods.backend.recipe import Cell, CellError
 
 PLUGINS = ("methods.backend.plugin", "methods.backend.ray_trainer")
 FOLDER = "tether-ray-"

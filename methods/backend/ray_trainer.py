@@ -18,8 +18,8 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
 from methods.backend import launch, rollout_server, run_folder, server_loop, vllm_server  # noqa: F401  # they register
+from methods.backend.cell import Cell
 from methods.backend.ray_rollout import WorkerRollout
-from methods.backend.recipe import Cell
 from methods.backend.rollout_settings import SERVERS
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
 from methods.backend.worker import TetherWorker

@@ -48,6 +48,7 @@ REFUSED = {
     "fp8_per_tensor": "vLLM has no kernel for per-tensor fp8 weights on a CPU (_C::static_scaled_fp8_quant is a stub)",
     "fp8_per_block": "vLLM's kernel for fp8 block weights needs AMX",
 }
+NOT_INSTALLED = "vLLM is not installed in this environment; `make vllm` adds it"
 # vllm/v1/attention/backends/cpu_attn.py:65; another size passes vLLM's constructor and dies at the first token.
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 
@@ -70,10 +71,15 @@ def problem(engine: str, quantization: str, precision: str) -> str | None:
     return None
 
 
+def vllm_installed() -> bool:
+    """Whether this environment has vLLM."""
+    return importlib.util.find_spec("vllm") is not None
+
+
 def vllm_problem(model_config: Mapping[str, Any], installed: bool | None = None) -> str | None:
     """Why vLLM on this machine can't serve a model with this config.json; None when it can."""
-    if not (importlib.util.find_spec("vllm") is not None if installed is None else installed):
-        return "rollout_engine = 'vllm': vLLM is not installed in this environment; `make vllm` adds it"
+    if not (vllm_installed() if installed is None else installed):
+        return f"rollout_engine = 'vllm': {NOT_INSTALLED}"
     if model_config.get("num_experts"):
         # Read again after its first load, the same checkpoint moved log-probs by 1 (a test); dense layers are right.
         return "rollout_engine = 'vllm': vLLM reloads experts wrongly on a CPU; allowed is a dense model"

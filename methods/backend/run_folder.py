@@ -16,7 +16,10 @@ from typing import Any
 import methods
 from methods import registry
 from methods.backend import versions
-from methods.backend.recipe import TRAIN_PRECISIONS, Cell, CellError, verl_overrides
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
+from methods.backend.precisions import TRAIN_PRECISIONS
+from methods.backend.recipe import verl_overrides
 from methods.backend.restart import crc_of
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")

@@ -116,6 +116,20 @@ class InProcessEngine:
             done = self.llm.generate([{"prompt_token_ids": ids} for ids in prompts], requests, use_tqdm=False)
         return generation([request.outputs[0] for request in done], parameters.top_k_log_probs, pad_id, version)
 
+    def close(self) -> None:
+        """Let go of model and cache, for another engine in this process. Nothing can be sampled afterwards."""
+        with unchanged_process():
+            self.llm.apply_model(_forget)
+            self.llm.llm_engine.engine_core.shutdown()
+
+
+def _forget(model: Any) -> None:
+    """vLLM keeps what a reload needs in a dictionary with weak keys, whose values hold these keys: it never shrinks."""
+    from vllm.model_executor.model_loader.reload.layerwise import LAYERWISE_INFO
+
+    for layer in model.modules():
+        LAYERWISE_INFO.pop(layer, None)
+
 
 def generation(outputs: list[Any], top_k: int, pad_id: int, version: int) -> Generation:
     """Arrays of vLLM's outputs. Each position holds K + 1 entries: the sampled token first, then the K likeliest."""

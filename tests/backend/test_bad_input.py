@@ -14,8 +14,9 @@ import pandas as pd
 import pytest
 
 from methods.backend import launch
+from methods.backend.cell import Cell
+from methods.backend.panel import CellError
 from methods.backend.preflight import check
-from methods.backend.recipe import Cell, CellError
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_a_head_size_that_vllm_cannot_serve_is_refused(
 
 
 def test_experts_with_vllm_are_refused(tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They would train, with a rollout policy that is not the trainer's (test_vllm.py holds the reason)."""
+    """They would train, with a rollout policy that is not the trainer's (test_vllm_precision.py holds the reason)."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
     model = shutil.copytree(tiny_world.model, tmp_path / "model")
     config = json.loads((model / "config.json").read_text())

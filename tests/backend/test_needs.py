@@ -24,9 +24,9 @@ from methods import registry
 from methods.backend import launch, needs, policy_loss
 from methods.backend.batch_rollout import jagged
 from methods.backend.local_queue import LocalQueue
+from methods.backend.panel import CellError
 from methods.backend.policy_loss import TetherPolicyLossConfig
 from methods.backend.preflight import check
-from methods.backend.recipe import CellError
 from methods.backend.trainer import TetherTrainer
 from methods.config import MethodConfig
 from methods.registry import Needs

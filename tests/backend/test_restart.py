@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from methods.backend import launch, restart, run_folder, trainer
-from methods.backend.recipe import CellError
+from methods.backend.panel import CellError
 
 SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2}
 

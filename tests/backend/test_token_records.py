@@ -16,7 +16,7 @@ import pytest
 from eval.files import InputError
 from eval.tokens import causes, changes, records, replay, study, sweep, tally
 from methods.backend import launch
-from methods.backend.recipe import CellError
+from methods.backend.panel import CellError
 
 TOKENS = {"every": 1, "share": 0.3, "floor": 0.0, "ks": [1, 5]}
 

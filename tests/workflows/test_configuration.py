@@ -29,6 +29,7 @@ from workflows.grid import Grid, GridError
         (lambda c: c.update(tier="reference"), ["tier", "reference"]),
         (lambda c: c["panels"]["T"].update(lr=float("inf")), ["panel.lr = inf"]),
         (lambda c: c.update(trackers=["mlflow"]), ["trackers", "'mlflow'", "tensorboard"]),
+        (lambda c: c.update(mismatch={"engines": ["sglang"]}), ["mismatch.engines[0]", "'sglang'", "'hf', 'vllm'"]),
         (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
         (lambda c: c["panels"]["T"].update(mini_batches=3), ["mini_batches = 3", "divisor", "prompts = 4"]),
         (
@@ -63,6 +64,16 @@ def test_bad_configurations(change: Callable[[dict[str, Any]], None], words: lis
         Grid.check(config, "bad.yaml")
     for word in ["bad.yaml: ", *words]:
         assert word in str(raised.value)
+
+
+def test_an_engine_of_the_mismatch_figure_is_asked_for_where_the_figure_is() -> None:
+    """A tier may name vLLM where it is not installed, as long as nobody asks for the figure; hf needs nothing."""
+    for engines in (["hf"], ["hf", "vllm"]):
+        grid = Grid.check({**copy.deepcopy(CONFIG), "mismatch": {"engines": engines}}, "bad.yaml")
+        grid.check_engines(vllm=True)
+    with pytest.raises(GridError, match="bad.yaml: mismatch.engines = 'vllm': vLLM is not installed .*`make vllm`"):
+        grid.check_engines(vllm=False)
+    Grid.check(copy.deepcopy(CONFIG), "bad.yaml").check_engines(vllm=False)
 
 
 def test_the_shipped_tiers_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

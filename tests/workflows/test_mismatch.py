@@ -1,21 +1,26 @@
 """definition: the table of mismatches between trainer and rollout, over every pair of precisions.
 
-Not covered: other sizes of models; how the gap grows with age of the rollout (training metrics show that).
+Not covered: other sizes of models; how the gap grows with age of the rollout (training metrics show that); vLLM
+(test_mismatch_vllm.py).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from eval.files import read_csv
-from methods.backend.recipe import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
+from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from workflows import __main__ as command
-from workflows import mismatch
-from workflows.mismatch import Policy, Tokens, gap
+from workflows.mismatch import command as mismatch_command
+from workflows.mismatch import pairs, policies
+from workflows.mismatch.numbers import gap
+from workflows.mismatch.policies import Rollout, Settings, Tokens, Trainer
 
 V, K = 6, 2
 
@@ -33,7 +38,7 @@ def table(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[tup
     output = tmp_path_factory.mktemp("mismatch")
     assert command.main(arguments(tiny_world, output)) == 0
     rows = read_csv(output / "mismatch.csv", "mismatch.csv")
-    names = [name for name in rows[0] if name not in ("train", "rollout", "routing_differences")]
+    names = [name for name in rows[0] if name not in ("train", "engine", "rollout", "routing_differences")]
     return {(row["train"], row["rollout"]): {name: float(row[name]) for name in names} for row in rows}
 
 
@@ -86,10 +91,9 @@ def test_bad_arguments(changes: dict[str, int], message: str, tiny_world: Any, t
 
 def hand(pi: list[list[float]], mu: list[list[float]], responses: list[int]) -> dict[str, Any]:
     """The row of one response with the given distributions."""
-    logp_pi, logp_mu = torch.tensor([pi]).log(), torch.tensor([mu]).log()
-    ids = torch.tensor([responses])
-    tokens = Tokens([[1]], ids, torch.ones_like(ids, dtype=torch.bool))
-    return gap(Policy(logp_pi, None), Policy(logp_mu, None), tokens, K)
+    logp_mu, sampled = torch.tensor(mu).log(), torch.tensor(responses).unsqueeze(-1)
+    ids = torch.cat([logp_mu.topk(K, -1).indices, sampled], -1)
+    return gap(Trainer(torch.tensor(pi).log(), None), Rollout(ids, logp_mu.gather(-1, ids), None))
 
 
 def test_numbers_by_hand() -> None:
@@ -103,14 +107,54 @@ def test_numbers_by_hand() -> None:
     assert row["reduced_kl_mean"] == pytest.approx(float(kl), abs=1e-6) and row["routing_differences"] is None
 
 
-def test_tokens_after_the_end_do_not_count() -> None:
-    """The second position differs wildly and is masked."""
-    same, other = [0.4, 0.3, 0.1, 0.1, 0.05, 0.05], [0.05, 0.05, 0.1, 0.1, 0.3, 0.4]
-    pi, mu = torch.tensor([[same, other]]).log(), torch.tensor([[same, same]]).log()
-    tokens = Tokens([[1]], torch.tensor([[0, 0]]), torch.tensor([[True, False]]))
-    experts = torch.tensor([[[[0, 1], [0, 1]]]]), torch.tensor([[[[0, 1], [2, 3]]]])
-    row = gap(Policy(pi, experts[0]), Policy(mu, experts[1]), tokens, K)
-    assert row["tokens"] == 1 and row["logp_topk_max"] == 0 and row["routing_differences"] == 0
+@pytest.mark.parametrize("logits", [1, policies.LOGITS])
+def test_both_sides_tell_of_the_same_tokens(logits: int, tiny_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prompts of two lengths, three responses of which one goes on after its end with a token that nobody would draw.
+
+    Each row against a forward pass of that response alone; the trainer in one pass, and in a pass for each response.
+    """
+    monkeypatch.setattr(policies, "LOGITS", logits)
+    model = AutoModelForCausalLM.from_pretrained(tiny_world.model, attn_implementation="sdpa").eval()
+    tokens = Tokens(
+        [[1, 12, 10, 14, 3], [1, 6, 3], [1, 12, 10, 14, 3]],
+        torch.tensor([[10, 12, 14, 2], [6, 2, 44, 44], [12, 14, 10, 2]]),
+        torch.tensor([[True] * 4, [True, True, False, False], [True] * 4]),
+    )
+    engine = SimpleNamespace(module=model, logits=lambda ids, mask, places: model(ids, mask, places).logits.float())
+    rollout = SimpleNamespace(sampling_model=lambda: model, top_k=K, pad_id=0)
+    with torch.no_grad():
+        pi, mu = policies.trainer_policy(engine, tokens), policies.forced(rollout, tokens)
+        truth = []
+        for prompt, response, mask in zip(tokens.prompts, tokens.responses, tokens.mask, strict=True):
+            whole = model(torch.tensor([[*prompt, *response[mask]]])).logits[0].float()
+            truth.append(whole[len(prompt) - 1 : -1].log_softmax(-1))
+    expected = torch.cat(truth)
+    assert torch.equal(mu.ids[:, -1], tokens.responses[tokens.mask])
+    assert torch.allclose(pi.logp, expected, atol=1e-5)
+    assert torch.allclose(mu.logp, expected.gather(-1, mu.ids), atol=1e-5)
+
+
+def test_the_routing_is_that_of_the_same_tokens() -> None:
+    """Two layers at three tokens; at one token one layer has another pair of experts."""
+    logp = torch.full((3, V), 1 / V).log()
+    one = torch.tensor([[[0, 1], [0, 1], [2, 3]], [[0, 1], [1, 2], [1, 3]]])
+    other = one.clone()
+    other[1, 2] = torch.tensor([0, 3])
+    mu = Rollout(torch.tensor([[0, 1, 5]] * 3), logp[:, :3], other)
+    row = gap(Trainer(logp, one), mu)
+    assert row["tokens"] == 3 and row["logp_topk_max"] == 0 and row["routing_differences"] == pytest.approx(1 / 6)
+
+
+def test_vllm_asked_for_and_missing(tiny_world: Any, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    """Before any model is made; and an engine that nobody has."""
+    monkeypatch.setattr(mismatch_command, "vllm_installed", lambda: False)
+    monkeypatch.setattr(mismatch_command, "measure", lambda settings: pytest.fail("measured all the same"))
+    output = tmp_path / "out"
+    assert command.main([*arguments(tiny_world, output), "--engines", "hf", "vllm"]) == 2
+    assert "--engines vllm: vLLM is not installed in this environment; `make vllm`" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        command.main([*arguments(tiny_world, output), "--engines", "sglang"])
+    assert not output.exists()
 
 
 def test_a_mixture_has_its_routing_compared(tiny_world: Any, tmp_path: Path) -> None:
@@ -122,8 +166,8 @@ def test_a_mixture_has_its_routing_compared(tiny_world: Any, tmp_path: Path) -> 
     size = warm_start.ModelSize(hidden=32, layers=2, heads=1, kind="qwen3_moe", experts=4)
     warm_start.make_model(build.load(tiny_world.folder), size, seed=0).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(tiny_world.folder / "tokenizer").save_pretrained(tmp_path)
-    settings = mismatch.Settings(tmp_path, tiny_world.test, 16, 8, 5, prompt_length=5, response_length=4)
-    rows = {(row["train"], row["rollout"]): row for row in mismatch.measure(settings)[0]}
+    settings = Settings(tmp_path, tiny_world.test, 16, 8, 5, prompt_length=5, response_length=4)
+    rows = {(row["train"], row["rollout"]): row for row in pairs.measure(settings)[0]}
     for name in ("fp32", "bf16", "fp16"):
         assert rows[name, name]["routing_differences"] == 0
     assert 0 < rows["fp32", "fp8"]["routing_differences"] < 0.5

@@ -9,7 +9,8 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
 from methods import registry
-from methods.backend.recipe import TRAIN_PRECISIONS
+from methods.backend.precisions import TRAIN_PRECISIONS
+from methods.backend.rollout_settings import vllm_installed
 from workflows.grid import Grid, GridError
 
 try:
@@ -114,6 +115,15 @@ def folder_of(wildcards, output):
     return os.path.dirname(output[0])
 
 
+def mismatch_inputs(wildcards):
+    """Model and data of the token study's first panel. Asked for before any job runs, so a missing engine is too."""
+    try:
+        GRID.check_engines(vllm_installed())
+    except GridError as error:
+        raise WorkflowError(str(error))
+    return training_inputs_of(TOKEN_FIRST)
+
+
 def record_memory(wildcards):
     """MB: 1,500 for the program and the tokens' tables, and ten copies of the model in float32.
 
@@ -137,4 +147,5 @@ def mismatch_arguments(wildcards):
     given = {"model": cell.model, "data": cell.val_files[0], "reward": cell.reward_function.path}
     given |= {"prompt-length": cell.panel.prompt_length, "response-length": cell.panel.response_length}
     given |= {"top-k": cell.panel.top_k, **config["mismatch"]}
-    return [text for name, value in given.items() for text in (f"--{name}", str(value))]
+    engines = given.pop("engines")
+    return [*(text for name, value in given.items() for text in (f"--{name}", str(value))), "--engines", *engines]

@@ -73,8 +73,8 @@ rule token_tables:
 rule mismatch:
     input:
         # Of the first panel: model and data are the same for all of a tier's token panels.
-        lambda wildcards: training_inputs_of(TOKEN_FIRST),
-        code=sources("workflows/mismatch.py", *PROGRAM),
+        mismatch_inputs,
+        code=sources("workflows/mismatch/*.py", *PROGRAM),
     output:
         f"{RESULTS}/tables/mismatch.csv",
         f"{RESULTS}/tables/mismatch_profile.csv",
@@ -86,7 +86,7 @@ rule mismatch:
         "../envs/tether.yaml"
     threads: 1
     resources:
-        mem_mb=8000,
+        mem_mb=6000,
         runtime=60,
     params:
         folder=folder_of,

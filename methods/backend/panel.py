@@ -1,0 +1,144 @@
+"""Training settings that all methods of a panel share, and what is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from methods.backend import rollout_settings
+from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
+from methods.backend.tokens.settings import TokenSettings
+
+RUNNERS = ("inprocess", "ray")
+
+
+class CellError(ValueError):
+    """A setting is unknown, missing or outside its range; the message names field, value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Training settings that all methods of a panel share.
+
+    lr: learning rate. prompts: per step; group: responses per prompt; mini_batches: optimiser steps per training step.
+    lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
+    train_precision, rollout_precision: see TRAIN_PRECISIONS and ROLLOUT_PRECISIONS. micro_batch: responses per
+    forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
+    fp8_kv, fp8_weights or int8_w8a8. validate_every, save_every, export_every: in steps (0: only at the end);
+    exported checkpoints are kept and scored, the others serve an interrupted run.
+    reference_kl: coefficient of verl's KL term (`kl_loss_coef`, estimator k3) to the model that training starts from,
+    held in the training precision; 0 for no reference model.
+    runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
+    workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
+    agent loops and reward workers.
+    tokens: records tokens around optimiser steps (TokenSettings), or None.
+    """
+
+    lr: float
+    prompts: int
+    group: int
+    mini_batches: int
+    steps: int
+    prompt_length: int
+    response_length: int
+    lag: int = 0
+    top_k: int = 20
+    temperature: float = 1.0
+    train_precision: str = "fp32"
+    rollout_precision: str = "bf16"
+    rollout_engine: str = "hf"
+    rollout_quantization: str = "none"
+    micro_batch: int | None = None
+    validate_every: int = 0
+    validate_samples: int = 1
+    save_every: int = 0
+    export_every: int = 0
+    clip_grad: float = 1.0
+    weight_decay: float = 0.0
+    warmup_steps: int = 0
+    loss_aggregation: str = "seq-mean-token-sum-norm"
+    advantage_std: bool = False
+    reference_kl: float = 0.0
+    runner: str = "inprocess"
+    ranks: int = 1
+    server: bool = False
+    tokens: TokenSettings | None = None
+
+    def __post_init__(self) -> None:
+        sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
+        for name in sizes:
+            integer(name, getattr(self, name), low=1)
+        for name in ("lag", "top_k", "validate_every", "save_every", "export_every", "warmup_steps"):
+            integer(name, getattr(self, name), low=0)
+        for name in ("lr", "clip_grad", "temperature"):
+            value = getattr(self, name)
+            number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+            if not (number and value > 0):
+                raise CellError(f"panel.{name} = {value!r}: allowed is a finite number > 0")
+        _number_from_zero("panel.reference_kl", self.reference_kl)
+        for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
+            if getattr(self, name) not in allowed:
+                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
+        wrong = rollout_settings.problem(self.rollout_engine, self.rollout_quantization, self.rollout_precision)
+        if wrong is not None:
+            raise CellError(f"panel.{wrong}")
+        integer("ranks", self.ranks, low=1)
+        if self.runner not in RUNNERS:
+            raise CellError(f"panel.runner = {self.runner!r}: allowed are {', '.join(RUNNERS)}")
+        if self.ranks > 1 and self.runner != "ray":
+            raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
+        if self.server and self.runner != "ray":
+            raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
+        self._check_tokens()
+        if self.export_every and (not self.save_every or self.export_every % self.save_every):
+            raise CellError(
+                f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
+                f"{self.save_every}, which must then be > 0"
+            )
+        if self.prompts % self.mini_batches:
+            raise CellError(
+                f"panel.mini_batches = {self.mini_batches}: allowed is a divisor of panel.prompts = {self.prompts}"
+            )
+        if self.mini_batch_rows % self.ranks:
+            raise CellError(
+                f"panel.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} "
+                "responses"
+            )
+        if self.mini_batch_rows // self.ranks % self.micro_batch_rows:
+            share = "" if self.ranks == 1 else f" / {self.ranks} ranks"
+            raise CellError(
+                f"panel.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
+                f"{self.mini_batch_rows} responses{share}"
+            )
+
+    def _check_tokens(self) -> None:
+        if self.tokens is None:
+            return
+        if self.runner != "inprocess" or self.rollout_engine != "hf":
+            # The truth is taken from full forward passes of both policies in the training process.
+            raise CellError("panel.tokens: allowed with panel.runner = 'inprocess' and panel.rollout_engine = 'hf'")
+        if self.top_k == 0:
+            raise CellError("panel.top_k = 0: panel.tokens needs the rollout's top-K log-probs, allowed is >= 1")
+
+    @property
+    def mini_batch_rows(self) -> int:
+        """Responses per optimiser step."""
+        return self.prompts // self.mini_batches * self.group
+
+    @property
+    def micro_batch_rows(self) -> int:
+        """Responses per forward pass of one rank."""
+        return self.micro_batch or self.mini_batch_rows // self.ranks
+
+
+def integer(name: str, value: Any, low: int) -> None:
+    """Raises CellError where a setting is no integer >= low."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise CellError(f"{name} = {value!r}: allowed is an integer >= {low}")
+
+
+def _number_from_zero(name: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not (number and value >= 0):
+        raise CellError(f"{name} = {value!r}: allowed is a finite number >= 0")

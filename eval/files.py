@@ -97,15 +97,28 @@ def write_csv(path: str | os.PathLike[str], columns: Sequence[str], rows: Iterab
 
 
 def read_csv(path: str | os.PathLike[str], what: str, columns: Sequence[str] = ()) -> list[dict[str, str]]:
-    """Rows as text; an absent column of `columns` is an InputError that lists those present."""
+    """Rows as text; an absent column of `columns` is an InputError that lists those present.
+
+    So is a file that is no text, and a row with more or fewer cells than the header: a cell would have no name.
+    """
     source = require_file(path, what)
-    with source.open(encoding="utf-8", newline="") as stream:
-        reader = csv.DictReader(stream)
-        present = list(reader.fieldnames or [])
-        missing = [name for name in columns if name not in present]
-        if missing:
-            raise InputError(f"{what}: {source} lacks column(s) {missing}; it has {present}")
-        return list(reader)
+    try:
+        with source.open(encoding="utf-8", newline="") as stream:
+            reader = csv.DictReader(stream)
+            present = list(reader.fieldnames or [])
+            missing = [name for name in columns if name not in present]
+            if missing:
+                raise InputError(f"{what}: {source} lacks column(s) {missing}; it has {present}")
+            rows = []
+            for row in reader:
+                if None in row or None in row.values():
+                    raise InputError(
+                        f"{what}: {source} line {reader.line_num} has not the {len(present)} cells of line 1"
+                    )
+                rows.append(row)
+            return rows
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"{what}: {source} is not a CSV: {error}") from error
 
 
 def sha256(path: str | os.PathLike[str]) -> str:

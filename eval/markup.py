@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape, unescape
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 from eval.files import InputError, require_file
 
@@ -40,7 +41,9 @@ code, .formula { font-family: ui-monospace, monospace; font-size: .92em; }
 """.strip()
 
 _NUMBER = re.compile(r"[-+−]?[\d.]+(e[-+]?\d+)?(\n\[.*\])?|nan|–|")
-_UNSAFE = re.compile(r"<\s*(script|foreignObject|iframe|image)|\son\w+\s*=|javascript:|href\s*=\s*[\"'](?!#)", re.I)
+_UNSAFE = re.compile(
+    r"<\s*(script|foreignObject|iframe|image)|\son\w+\s*=|javascript:|href\s*=\s*[\"'](?!#)|@import|url\((?!#)", re.I
+)
 
 
 class Html(str):
@@ -110,9 +113,14 @@ def inline_svg(path: Path, number: int) -> tuple[str, str, str]:
 
     Raises InputError for a file that is not an SVG, or one that holds scripts, event handlers or outside links.
     """
-    source = require_file(path, "--figure").read_text(encoding="utf-8")
+    try:
+        source = require_file(path, "--figure").read_text(encoding="utf-8")
+        # One element and nothing behind it, or what follows would be markup of the page.
+        root = ElementTree.fromstring(source)
+    except (UnicodeDecodeError, ElementTree.ParseError) as error:
+        raise InputError(f"--figure: {path} is not an SVG: {error}") from error
     start = source.find("<svg")
-    if start < 0:
+    if start < 0 or root.tag.rpartition("}")[2] != "svg":
         raise InputError(f"--figure: {path} is not an SVG")
     texts = [_metadata(source, name) for name in ("title", "description")]
     drawing = re.sub(r"<metadata>.*?</metadata>", "", source[start:], flags=re.S).strip()

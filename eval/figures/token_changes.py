@@ -16,7 +16,7 @@ import numpy as np
 
 from eval.figures.style import MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import Row, name_of, number, rows, run, settings
-from eval.tokens.changes import EDGES
+from eval.tokens.changes import COLUMNS, EDGES
 
 CRITERION = "aggregated"
 # Share below 0, pooled [S].
@@ -29,7 +29,7 @@ NOTE = (
 
 def draw(table: Path, output: Path) -> None:
     """One axes per panel and update, a histogram per keeper."""
-    found = rows(table, ["keeper", "low", "high", "count"], criterion=CRITERION)
+    found = rows(table, COLUMNS, criterion=CRITERION)
     kinds = settings(found)
     figure, grid = new_figure(len(kinds), 1, (8.4, 0.5 + 2.7 * len(kinds)), NOTE)
     for kind, (axes,) in zip(kinds, grid, strict=True):

@@ -14,8 +14,8 @@ from eval.figures.token_tables import Row, number, rows, run
 from eval.files import InputError
 
 QUANTITIES = {
-    "gap": ("Gap in unsafe-keep", "left of 0: the prediction gains more with the first"),
-    "accuracy_gain": ("Gain in sign accuracy", "right of 0: the prediction gains more with the first"),
+    "gap": ("Gap in unsafe-keep", "left of 0: the prediction does better with the first"),
+    "accuracy_gain": ("Gain in sign accuracy", "right of 0: the prediction does better with the first"),
 }
 CRITERIA = {"aggregated": ("aggregated tail", "o"), "full": ("whole vocabulary", "D")}
 NOTE = (

@@ -68,7 +68,8 @@ def draw(table: Path, output: Path) -> None:
         axes.set_ylabel(unit)
         axes.set_title(title, parse_math=False)
     grid[0][0].axhline(0, color=MUTED, linewidth=1)
-    grid[0][0].legend(frameon=False, fontsize=9)
+    for text in grid[0][0].legend(frameon=False, fontsize=9).get_texts():
+        text.set_parse_math(False)  # a panel's name
     save(figure, output, {"Title": "The prediction by age of the rollout policy", "Description": NOTE})
 
 

@@ -22,8 +22,11 @@ def rows(path: Path, columns: Sequence[str], **wanted: str) -> list[Row]:
 
 
 def number(row: Row, column: str) -> float:
-    """The number in a cell; nan for an empty one."""
-    return float(row[column]) if row[column] else math.nan
+    """The number in a cell; nan for an empty one. Raises InputError for another text."""
+    try:
+        return float(row[column]) if row[column] else math.nan
+    except ValueError as error:
+        raise InputError(f"token table: {column} = {row[column]!r}: allowed is a number") from error
 
 
 def settings(found: Sequence[Row]) -> list[tuple[str, str, str]]:
@@ -46,7 +49,7 @@ def run(module: str, description: str, draw: Callable[[Path, Path], None], argum
     args = parser.parse_args(arguments)
     try:
         draw(args.table, args.output)
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"{module}: error: {error}", file=sys.stderr)
         return 2
     return 0

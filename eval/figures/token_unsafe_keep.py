@@ -18,6 +18,7 @@ import numpy as np
 from eval.figures.style import INK, MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import Row, name_of, number, rows, run, settings
 from eval.statistics import bootstrap_mean
+from eval.tokens.study import IDENTITY
 from eval.tokens.summary import PAPER_GAP
 
 CRITERION = "aggregated"
@@ -32,7 +33,7 @@ NOTE = (
 def draw(table: Path, output: Path) -> None:
     """A row of two axes per panel and update."""
     wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "subset": "all", "criterion": CRITERION}
-    found = rows(table, ["unsafe_keep", "unsafe_keep_ratio", "gap"], **wanted)
+    found = rows(table, [*IDENTITY, "unsafe_keep", "unsafe_keep_ratio", "gap"], **wanted)
     kinds = settings(found)
     figure, grid = new_figure(len(kinds), 2, (9.6, 0.5 + 2.9 * len(kinds)), NOTE)
     for kind, (left, right) in zip(kinds, grid, strict=True):

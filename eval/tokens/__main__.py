@@ -16,33 +16,19 @@ from typing import Any
 import numpy as np
 
 from eval.files import InputError, write_csv
-from eval.tokens import answers, causes, changes, open_questions, records, study, summary, sweep, verdicts
+from eval.tokens import answers, causes, changes, inputs, open_questions, study, summary, sweep, verdicts
 from eval.tokens import replay as replaying
 from eval.tokens.tally import ACTIONS
-
-FILE = "tokens.parquet"
-
-
-def found(paths: Sequence[Path]) -> list[Path]:
-    """The given records, and all below given folders, sorted. Raises InputError where a folder has none."""
-    records: list[Path] = []
-    for path in paths:
-        below = sorted(path.rglob(f"*/{FILE}")) if path.is_dir() else [path]
-        if not below:
-            raise InputError(f"{path}: no {FILE} in this folder")
-        records += below
-    return sorted(set(records))
 
 
 def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     """All tables of the study below `output`, the verdicts in `judged`; progress on standard error."""
     rows, sweeps, reasons, changed = [], [], [], []
     identities: dict[str, dict[str, Any]] = {}
-    for number, path in enumerate(paths, start=1):
+    for number, (path, described) in enumerate(inputs.runs(paths).items(), start=1):
         rows += list(study.rows(str(path)))
         sweeps += list(sweep.rows(str(path)))
         reasons.append(causes.row(str(path)))
-        described = records.identity(path)
         identities.setdefault(described["panel"], described)
         changed += list(changes.rows(str(path)))
         print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
@@ -51,7 +37,7 @@ def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     write_csv(output / "tokens_summary.csv", summary.COLUMNS, means)
     write_csv(output / "tokens_sweep.csv", list(sweeps[0]), sweeps)
     write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
-    write_csv(output / "tokens_changes.csv", list(changed[0]), changed)
+    write_csv(output / "tokens_changes.csv", changes.COLUMNS, changed)
     answered = open_questions.rows(rows, sweeps, reasons, identities)
     write_csv(output / "tokens_open.csv", answers.COLUMNS, answered)
     write_csv(judged, verdicts.COLUMNS, verdicts.rows(means))
@@ -94,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.command == "study":
-            write_tables(found(args.records), args.tables, args.verdicts)
+            write_tables(inputs.found(args.records), args.tables, args.verdicts)
         else:
             from methods import registry
 
@@ -103,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 if name not in known:
                     raise InputError(f"--methods {name!r}: allowed are {', '.join(known)}")
             print_replay(args.record, args.methods or known)
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"eval.tokens: error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -65,8 +65,11 @@ def difference(
     if side == 0:
         second = _undecided(found)
     elif compared:
-        more = sides[0] if side == BETTER[quantity] else sides[1]
-        second = f"The interval excludes 0: the prediction gains more over the ratio with {more}"
+        better = sides[0] if side == BETTER[quantity] else sides[1]
+        # Where the ratio is ahead on both sides, the better one is no gain.
+        behind = all(value * BETTER[quantity] < 0 for value in found.levels)
+        what = "loses less to the ratio" if behind else "gains more over the ratio"
+        second = f"The interval excludes 0: the prediction {what} with {better}"
     else:
         second = f"The interval excludes 0: it is larger with {sides[0] if side > 0 else sides[1]}"
     return _row(question, contrast, "difference", quantity, criterion, found, f"{first} {second}")
@@ -91,14 +94,23 @@ def level(
 
 
 def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) -> dict[str, Any]:
-    """The row of the smallest K from which on no gap is told from that of V, out of each K's difference, ascending."""
+    """The row of the smallest K from which on no gap is told from that of V, out of each K's difference, ascending.
+
+    A K without an interval shows nothing and cannot be that K; where none has one the value is nan.
+    """
     told = [k for k, estimate in found.items() if _side(estimate)]
-    after = list(found)[list(found).index(told[-1]) + 1 :] if told else list(found)
-    k = after[0] if after else "V"
-    at = f"; at {k} the difference lies in {_limits(found[k])} points" if after else ""
-    n = min(estimate.interval.n for estimate in found.values())
-    first = f"From K = {k} on {_measured('gap', criterion)} is not told from that of V ({n} seeds{at})."
-    second = f"Told from V: {', '.join(f'K = {k}' for k in told) or 'no K'}; not told apart is not equal; not covered:"
+    unknown = [k for k, estimate in found.items() if math.isnan(estimate.interval.low)]
+    excluded = [place for place, k in enumerate(found) if k in told or k in unknown]
+    after = list(found)[excluded[-1] + 1 :] if excluded else list(found)
+    k = math.nan if len(unknown) == len(found) else after[0] if after else "V"
+    n = min(estimate.interval.n for estimate in (found[k] for k in after or found))
+    at = f"; at {k} the difference lies in {_limits(found[after[0]])} points" if after else ""
+    listed = [("Told from V", told), *([("no interval", unknown)] if unknown else [])]
+    second = "; ".join(f"{what}: {', '.join(f'K = {k}' for k in ks) or 'no K'}" for what, ks in listed)
+    if k == k:
+        first = f"From K = {k} on {_measured('gap', criterion)} is not told from that of V ({n} seeds{at})."
+    else:
+        first = f"From which K on {_measured('gap', criterion)} is told from that of V takes more seeds."
     named = {
         "question": question.name,
         "axis": question.axis,
@@ -106,7 +118,8 @@ def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) 
     }
     # The value is a K, not a rate, and has no interval.
     values = {"value": k} | dict.fromkeys(("low", "high", "level_a", "level_b"))
-    kept = {"n_seeds": n, "resampled": "paired seeds", "answer": f"{first} {second} {question.not_covered}."}
+    answer = f"{first} {second}; not told apart is not equal; not covered: {question.not_covered}."
+    kept = {"n_seeds": n, "resampled": "paired seeds", "answer": answer}
     return named | {"kind": "smallest", "quantity": "gap", "criterion": criterion} | values | kept
 
 
@@ -120,7 +133,8 @@ def _row(
     question: Question, contrast: str, kind: str, quantity: str, criterion: str, found: Estimate, text: str
 ) -> dict[str, Any]:
     it = found.interval
-    few = f" (with {it.n} seeds a description)" if it.n < FEW and not math.isnan(it.low) else ""
+    fewest = min(found.sizes)
+    few = f" (with {fewest} seeds a description)" if fewest < FEW and not math.isnan(it.low) else ""
     levels = (*found.levels, math.nan, math.nan)[:2]
     values = {"value": it.mean, "low": it.low, "high": it.high, "level_a": levels[0], "level_b": levels[1]}
     named = {"question": question.name, "axis": question.axis, "contrast": contrast, "kind": kind}
@@ -139,8 +153,9 @@ def _measured(quantity: str, criterion: str) -> str:
 
 def _interval(found: Estimate, signed: bool) -> str:
     it = found.interval
+    seeds = " + ".join(map(str, found.sizes))
     limits = "no interval" if math.isnan(it.low) else f"95 %: {_limits(found, signed)}"
-    return f"{points(it.mean, signed)} {_unit(signed)} ({limits}; {it.n} {found.resampled})"
+    return f"{points(it.mean, signed)} {_unit(signed)} ({limits}; {seeds} {found.resampled})"
 
 
 def _limits(found: Estimate, signed: bool = True) -> str:
@@ -155,7 +170,7 @@ def _undecided(found: Estimate) -> str:
     low, high = found.interval.low, found.interval.high
     if math.isnan(low):
         return "Too few seeds for an interval, so nothing follows"
-    most = 100 * max(-low, high)
+    most = 100 * max(-low, high) + 0.0  # no negative zero
     return f"The interval holds 0: no effect is shown, and one of up to {most:.1f} points is not excluded"
 
 

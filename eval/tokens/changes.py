@@ -15,6 +15,7 @@ from methods import token_schema as schema
 # Changes of D in nats; what lies beyond falls into the outermost cells.
 EDGES = np.linspace(-0.5, 0.5, 41)
 CRITERIA = ("aggregated", "uniform", "full")
+COLUMNS = (*IDENTITY, "criterion", "keeper", "low", "high", "count")
 
 
 def rows(path: str) -> Iterator[dict[str, Any]]:

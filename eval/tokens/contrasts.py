@@ -17,16 +17,20 @@ Values = Mapping[int, float]  # of one setting, by seed; seeds without a value a
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its interval; `levels` are the means of the two sides of a difference, `resampled` what was drawn."""
+    """A mean with its interval.
+
+    levels: the means of the two sides of a difference. resampled: what was drawn; sizes: how many of it, per stratum.
+    """
 
     interval: Interval
     levels: tuple[float, ...]
     resampled: str
+    sizes: tuple[int, ...]
 
 
 def single(values: Values) -> Estimate:
     """The mean of one value per seed."""
-    return Estimate(bootstrap_mean(list(values.values()), _generator()), (), "seeds")
+    return Estimate(bootstrap_mean(_by_seed(values), _generator()), (), "seeds", (len(values),))
 
 
 def difference(a: Values, b: Values) -> Estimate:
@@ -35,11 +39,11 @@ def difference(a: Values, b: Values) -> Estimate:
     if shared:
         interval = bootstrap_mean([a[seed] - b[seed] for seed in shared], _generator())
         levels = tuple(float(np.mean([side[seed] for seed in shared])) for side in (a, b))
-        return Estimate(interval, levels, "paired seeds")
-    strata = {"a": list(a.values()), "b": list(b.values())}
+        return Estimate(interval, levels, "paired seeds", (len(shared),))
+    strata = {"a": _by_seed(a), "b": _by_seed(b)}
     interval = stratified_bootstrap(strata, _generator(), weights={"a": 1.0, "b": -1.0})
     levels = tuple(float(np.mean(side)) if side else float("nan") for side in strata.values())
-    return Estimate(interval, levels, "seeds of either side")
+    return Estimate(interval, levels, "seeds of either side", (len(a), len(b)))
 
 
 def pooled(settings: Mapping[str, Values]) -> Estimate:
@@ -51,9 +55,15 @@ def pooled(settings: Mapping[str, Values]) -> Estimate:
     shared = sorted(set.intersection(*(set(values) for values in settings.values())))
     if shared:
         means = [float(np.mean([values[seed] for values in settings.values()])) for seed in shared]
-        return Estimate(bootstrap_mean(means, _generator()), (), "seeds, means over panels")
-    strata = {name: list(values.values()) for name, values in settings.items()}
-    return Estimate(stratified_bootstrap(strata, _generator()), (), "seeds inside each panel")
+        return Estimate(bootstrap_mean(means, _generator()), (), "seeds, means over panels", (len(shared),))
+    strata = {name: _by_seed(values) for name, values in settings.items()}
+    sizes = tuple(map(len, strata.values()))
+    return Estimate(stratified_bootstrap(strata, _generator()), (), "seeds inside each panel", sizes)
+
+
+def _by_seed(values: Values) -> list[float]:
+    """In the order of the seeds, whatever that of the rows: resampling is by place."""
+    return [values[seed] for seed in sorted(values)]
 
 
 def _generator() -> np.random.Generator:

@@ -20,7 +20,7 @@ from typing import Any
 from eval import markup
 from eval.files import InputError, read_csv, write_text
 from eval.report import LIMITS, PROVENANCE, figure_section, table_section
-from eval.tokens import page_tables, verdicts
+from eval.tokens import page_tables, summary, verdicts
 
 STYLE = """
 .verdict { padding: .1rem .45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
@@ -78,25 +78,35 @@ def verdict_table(rows: Sequence[Mapping[str, str]]) -> str:
     return markup.table(columns, shown, caption)
 
 
-# By file name: the section, and what shows the table. Another table is shown as it is, folded, under rates.
-TABLES: dict[str, tuple[str, Callable[[Sequence[Mapping[str, str]]], str]]] = {
-    "tokens_open": ("open", page_tables.answers),
-    "tokens_summary": ("rates", page_tables.summary),
-    "tokens_causes": ("rates", page_tables.causes),
-    "tokens_seeds": ("rates", page_tables.seeds),
-    "mismatch": ("mismatch", page_tables.mismatch),
+# By file name: the section, what shows the table, and the columns that takes. Another table is shown as it is, folded,
+# under rates.
+TABLES: dict[str, tuple[str, Callable[[Sequence[Mapping[str, str]]], str], Sequence[str]]] = {
+    "tokens_open": ("open", page_tables.answers, page_tables.ANSWERED),
+    "tokens_summary": ("rates", page_tables.summary, summary.COLUMNS),
+    "tokens_causes": ("rates", page_tables.causes, page_tables.COUNTED),
+    "tokens_seeds": ("rates", page_tables.seeds, page_tables.SEEDS),
+    "mismatch": ("mismatch", page_tables.mismatch, ()),
 }
 HEADINGS = {"open": "What the paper left open", "rates": "Rates", "mismatch": "Mismatch before any update"}
 
 
 def tables(paths: Sequence[Path]) -> dict[str, str]:
-    """HTML by section of HEADINGS, in the order of TABLES; a section without a table is left out."""
+    """HTML by section of HEADINGS, in the order of TABLES; a section without a table is left out.
+
+    Raises InputError for a table that lacks a column, or has a text where a number is needed.
+    """
     order = [*TABLES]
     parts: dict[str, list[str]] = {}
     for path in sorted(paths, key=lambda path: order.index(path.stem) if path.stem in order else len(order)):
-        section, show = TABLES.get(path.stem, ("rates", None))
-        rows = read_csv(path, "--table") if show else []
-        parts.setdefault(section, []).append(show(rows) if show and rows else table_section(path, {}))
+        section, show, columns = TABLES.get(path.stem, ("rates", None, ()))
+        rows = read_csv(path, "--table", columns) if show else []
+        if not show or not rows:
+            parts.setdefault(section, []).append(table_section(path, {}))
+            continue
+        try:
+            parts.setdefault(section, []).append(show(rows))
+        except InputError as error:
+            raise InputError(f"--table: {path}: {error}") from error
     return {name: "\n".join(found) for name, found in parts.items()}
 
 
@@ -142,7 +152,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         write_text(args.output, build(args))
-    except InputError as error:
+    except (InputError, OSError) as error:
         print(f"eval.tokens.page: error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -15,6 +15,11 @@ Row = Mapping[str, str]
 WORDS = {"replicated": "✓ replicated", "contradicted": "✗ contradicted", "underpowered": "? underpowered"}
 # Of the long tables: the paper's measure and radius, what the mask sees, all tokens.
 SHOWN = {"measure": MAIN[0], "delta": f"{MAIN[1]:g}", "truth": "reduced", "subset": "all"}
+# What a table must have, by the name of the function that shows it.
+SETTING = ("panel", "update", "label")
+SEEDS = (*SETTING, "seed", *SHOWN, "criterion", "outside", "disagreement", "unsafe_keep", "unsafe_keep_ratio", "gap")
+COUNTED = (*SETTING, "seed", "kept", "failed", *CAUSES)
+ANSWERED = ("question", "quantity", "answer")
 # The criterion whose seeds are listed: the paper's own mask.
 LISTED = "aggregated"
 
@@ -39,7 +44,7 @@ CAPTION = (
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Means over seeds by criterion, a table per setting. Raises InputError where a column is absent."""
+    """Means over seeds by criterion, a table per setting."""
     chosen = _main(rows)
     columns = ["criterion", "seeds", "outside\na seed", "they\ndisagree", "unsafe-keep", "of the ratio", "gap"]
     columns += ["gap\nbelow 0", "p of\nthe gap", "sign accuracy,\ngain", "seeds for\n2.7 points"]
@@ -55,7 +60,7 @@ def _means(row: Row) -> list[str]:
     return [
         row["criterion"],
         used,
-        _whole(row["outside_per_seed"]),
+        _whole(row, "outside_per_seed"),
         markup.number(row["disagreement_share"]),
         markup.with_interval(row, "unsafe_keep"),
         markup.with_interval(row, "unsafe_keep_ratio"),
@@ -92,7 +97,7 @@ def causes(rows: Sequence[Row]) -> str:
     shown = []
     for kind in kinds:
         own = [row for row in rows if setting(row) == kind]
-        total = {name: sum(int(row[name]) for row in own) for name in ("kept", "failed", *CAUSES)}
+        total = {name: sum(int(_value(row, name)) for row in own) for name in ("kept", "failed", *CAUSES)}
         shares = [f"{total[name] / total['failed']:.3f}" if total["failed"] else "–" for name in CAUSES]
         shown.append([kind, str(len(own)), str(total["kept"]), str(total["failed"]), *shares])
     told = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in CAUSES.items())
@@ -130,14 +135,18 @@ def mismatch(rows: Sequence[Row]) -> str:
 
 
 def _main(rows: Sequence[Row]) -> list[Row]:
-    missing = [name for name in SHOWN if rows and name not in rows[0]]
-    if missing:
-        raise InputError(f"--table: column(s) {missing} are absent; there are {list(rows[0])}")
     return [row for row in rows if all(row[name] == text for name, text in SHOWN.items())]
 
 
-def _whole(text: str) -> str:
-    value = float(text)
+def _value(row: Row, name: str) -> float:
+    try:
+        return float(row[name])
+    except ValueError as error:
+        raise InputError(f"{name} = {row[name]!r}: allowed is a number") from error
+
+
+def _whole(row: Row, name: str) -> str:
+    value = _value(row, name)
     return "–" if math.isnan(value) else f"{value:.0f}"
 
 

@@ -17,7 +17,20 @@ from eval.files import InputError, require_file
 from methods import token_schema
 
 KEY = b"tether_token_record"
-IDENTITY = ("panel", "label", "method", "seed", "update", "top_k", "lag", "lr", "vocab_size")
+# What a record says of its run, and the kinds of values that are one (JSON's true is no number here).
+IDENTITY: dict[str, tuple[type, ...]] = {
+    "panel": (str,),
+    "label": (str,),
+    "method": (str,),
+    "seed": (int,),
+    "update": (str,),
+    "top_k": (int,),
+    "lag": (int,),
+    "lr": (int, float),
+    "vocab_size": (int,),
+}
+# Of pyarrow for bytes that are no Parquet, be it at once or in the middle of a file.
+UNREADABLE = (pa.ArrowException, OSError)
 
 
 @dataclass(frozen=True)
@@ -48,31 +61,36 @@ class Record:
 def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
     """One record; by default all columns but the supports, which `read_whole` reads.
 
-    Raises InputError for a file that is no record, of another version, or without a wanted column.
+    Raises InputError for a file that is no record, of another version, or without a wanted column, and for a value
+    that is absent or NaN.
     """
     source = require_file(path, "token record")
     identity, schema = _opened(source)
     wanted = [name for name in schema.names if name not in token_schema.SUPPORT] if columns is None else list(columns)
     _require(source, schema, wanted)
-    table = pq.read_table(source, columns=wanted)
-    return Record(source, identity, {name: _numpy(table[name]) for name in wanted})
+    try:
+        table = pq.read_table(source, columns=wanted)
+    except UNREADABLE as error:
+        raise _unreadable(source, error) from error
+    return Record(source, identity, {name: _numpy(source, name, table[name]) for name in wanted})
 
 
 def whole_responses(path: str | Path, tokens: int) -> Iterator[Record]:
     """The responses kept whole, in their order, with their supports as [n, K + 1]; about `tokens` rows at a time.
 
-    No response is cut. Raises InputError as `read` does, for tokens that are out of order, and where nothing was kept.
+    No response is cut. Raises InputError as `read` does, for tokens that are out of order or missing, and where
+    nothing was kept.
     """
     source = require_file(path, "token record")
     identity, schema = _opened(source)
     wanted = [*token_schema.IDENTITY, *token_schema.SIGNALS, *token_schema.SUPPORT]
     _require(source, schema, wanted)
     rest: dict[str, NDArray[Any]] | None = None
-    for batch in pq.ParquetFile(source).iter_batches(batch_size=tokens, columns=wanted):
+    for batch in _batches(source, tokens, wanted):
         kept = pa.table(batch).filter(batch["sampled_row"])
         if not kept.num_rows:
             continue
-        columns = {name: _numpy(kept[name]) for name in wanted}
+        columns = {name: _numpy(source, name, kept[name]) for name in wanted}
         if rest is not None:
             columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
         # The last response may go on in the next batch.
@@ -93,13 +111,18 @@ def read_whole(path: str | Path) -> Record:
 
 
 def _in_order(record: Record) -> Record:
-    """Positions must run from 0 to the response's end, or a reader would join what does not belong together."""
+    """Positions must run from 0 to the response's length, or a reader would join what does not belong together."""
     position = record["position"].astype(np.int64)
     starts = np.flatnonzero(position == 0)
     lengths = np.diff(np.append(starts, len(position)))
     whole = len(starts) and starts[0] == 0
     if not whole or not np.array_equal(position, np.arange(len(position)) - np.repeat(starts, lengths)):
         raise InputError(f"{record.path}: the tokens of its whole responses are not in their order")
+    # A method that looks at whole responses would take the rest of one for all of it.
+    for place in np.flatnonzero(record["length"][starts] != lengths)[:1]:
+        first = starts[place]
+        named = ", ".join(f"{name} {record[name][first]}" for name in ("step", "mini_batch", "response"))
+        raise InputError(f"{record.path}: {named} has {lengths[place]} of its {record['length'][first]} tokens")
     return record
 
 
@@ -114,12 +137,23 @@ def sweep_sizes(path: str | Path) -> list[int]:
     return [int(name[1:].split("_")[0]) for name in names if name.startswith("k") and name.endswith("_divergence")]
 
 
+def _batches(source: Path, tokens: int, wanted: list[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from pq.ParquetFile(source).iter_batches(batch_size=tokens, columns=wanted)
+    except UNREADABLE as error:
+        raise _unreadable(source, error) from error
+
+
 def _opened(source: Path) -> tuple[dict[str, Any], pa.Schema]:
     try:
         schema = pq.read_schema(source)
-    except (pa.ArrowInvalid, OSError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{source}: not a Parquet file: {error}") from error
     return _identity(source, schema), schema
+
+
+def _unreadable(source: Path, error: Exception) -> InputError:
+    return InputError(f"{source}: a Parquet file with broken pages: {' '.join(str(error).split())}")
 
 
 def _require(source: Path, schema: pa.Schema, wanted: Iterable[str]) -> None:
@@ -132,22 +166,43 @@ def _identity(source: Path, schema: pa.Schema) -> dict[str, Any]:
     text = (schema.metadata or {}).get(KEY)
     if text is None:
         raise InputError(f"{source}: not a token record (no {KEY.decode()!r} in its metadata)")
-    identity = json.loads(text)
-    if identity.get("version") != token_schema.VERSION:
+    try:
+        identity = json.loads(text)
+    except ValueError as error:
+        raise InputError(f"{source}: its metadata is not JSON: {error}") from error
+    if not isinstance(identity, dict):
+        raise InputError(f"{source}: its metadata is {identity!r}; allowed is an object with {list(IDENTITY)}")
+    if type(identity.get("version")) is not int or identity["version"] != token_schema.VERSION:
         raise InputError(
             f"{source}: token record of version {identity.get('version')!r}; this program reads {token_schema.VERSION}"
         )
     absent = [name for name in IDENTITY if name not in identity]
     if absent:
         raise InputError(f"{source}: its metadata lacks {absent}")
+    for name, kinds in IDENTITY.items():
+        value = identity[name]
+        if type(value) not in kinds or (value < 0 if str not in kinds else not value):
+            allowed = "a text" if str in kinds else "a whole number from 0" if float not in kinds else "a number from 0"
+            raise InputError(f"{source}: {name} = {value!r} in its metadata; allowed is {allowed}")
     return identity
 
 
-def _numpy(column: pa.ChunkedArray) -> NDArray[Any]:
-    """Plain columns as they are; lists, which have one length in a record, as a second axis."""
-    if not pa.types.is_list(column.type):
-        return column.to_numpy()
-    values = column.combine_chunks()
-    if values.null_count:
-        raise InputError("support columns exist for responses kept whole only: use read_whole")
-    return values.flatten().to_numpy(zero_copy_only=False).reshape(len(values), -1)
+def _numpy(source: Path, name: str, column: pa.ChunkedArray) -> NDArray[Any]:
+    """Plain columns as they are; lists, which have one length in a record, as a second axis. Refuses what is absent."""
+    if column.null_count:
+        where = "responses kept whole" if name in token_schema.SUPPORT else "all tokens"
+        raise InputError(f"{source}: column {name!r} lacks {column.null_count} value(s); it must have {where}")
+    if pa.types.is_list(column.type):
+        lists = column.combine_chunks()
+        lengths = sorted(set(lists.value_lengths().to_pylist()))
+        if len(lengths) > 1:
+            raise InputError(f"{source}: lists of {lengths[0]} to {lengths[-1]} values in {name!r}; one length allowed")
+        values = lists.flatten().to_numpy(zero_copy_only=False).reshape(len(lists), lengths[0] if lengths else 0)
+    else:
+        values = column.to_numpy()
+    if values.dtype.kind not in "biuf":
+        raise InputError(f"{source}: column {name!r} is of type {column.type}; numbers or flags allowed")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        row = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
+        raise InputError(f"{source}: column {name!r} is NaN at token {row} of those read; allowed is a number")
+    return values

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from eval.files import InputError
 from eval.tokens.records import Record, whole_responses
 from eval.tokens.tally import Tally, action, classes
 from methods import registry
@@ -41,11 +42,19 @@ class Replay:
 
 
 def tally(path: Path, methods: Sequence[str]) -> Tally:
-    """Count what each method does with the tokens of a record; a part of the record is in memory at a time."""
+    """Count what each method does with the tokens of a record; a part of the record is in memory at a time.
+
+    Raises InputError where no method can run on a record, and for values that the methods refuse.
+    """
     runnable, skipped = _runnable(methods)
+    if not runnable:
+        raise InputError(f"no method to replay: {'; '.join(f'{name} {why}' for name, why in skipped.items())}")
     counted = Tally([method.name for method in runnable], skipped)
     for part in whole_responses(path, TOKENS):
-        done = _replayed(part, runnable, skipped)
+        try:
+            done = _replayed(part, runnable, skipped)
+        except ValueError as error:
+            raise InputError(f"{path}: {error}") from error
         counted.add(done.actions, classes(done.record))
     return counted
 
@@ -58,7 +67,7 @@ def replay(record: Record, methods: Sequence[str]) -> Replay:
 def _runnable(names: Sequence[str]) -> tuple[list[Method], dict[str, str]]:
     """The methods that a record has the signals for, and why the others are left out."""
     found, skipped = [], {}
-    for name in names:
+    for name in dict.fromkeys(names):
         method = registry.get(name)
         reason = next((why for need, why in ABSENT.items() if need in method.requires(method.configure())), None)
         if reason is None:

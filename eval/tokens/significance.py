@@ -91,7 +91,10 @@ def power_of(n: int, sd: float, gap: float, level: float = 0.95) -> float:
 
 def smallest_gap(n: int, sd: float, power: float = 0.8, level: float = 0.95) -> float:
     """The gap that n seeds find with that power."""
-    low, high = 0.0, 10.0 * sd
+    low, high = 0.0, sd
+    # With two seeds it is above ten standard deviations.
+    while power_of(n, sd, high, level) < power:
+        low, high = high, 2 * high
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (low, middle) if power_of(n, sd, middle, level) >= power else (middle, high)

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from eval.tokens.answers import FEW
 from eval.tokens.summary import PAPER_GAP
 
 Verdict = Literal["replicated", "contradicted", "underpowered"]
@@ -61,6 +62,7 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if row["criterion"] != claim.criterion or any(row[name] != value for name, value in wanted.items()):
                 continue
             low, high = row[f"{claim.column}_low"], row[f"{claim.column}_high"]
+            n = row["n_used"] if claim.column == "gap" else row["n_seeds"]
             found.append(
                 {
                     "claim": claim.text,
@@ -71,9 +73,9 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                     "low": low,
                     "high": high,
                     "null": claim.null,
-                    "n_seeds": row["n_used"] if claim.column == "gap" else row["n_seeds"],
+                    "n_seeds": n,
                     "verdict": verdict(claim.paper, claim.null, low, high),
-                    "note": _note(claim, row),
+                    "note": _note(claim, row, n),
                 }
             )
     return found
@@ -83,8 +85,14 @@ def _update(row: Mapping[str, Any]) -> str:
     return f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
 
 
-def _note(claim: Claim, row: Mapping[str, Any]) -> str:
-    if claim.column != "gap":
-        return ""
-    size = "" if row["gap_low"] <= claim.paper <= row["gap_high"] else "the paper's size is outside the interval; "
-    return f"{size}{row['wins']} of {row['n_used']} seeds below 0 (paper: 38 of 61)"
+def _note(claim: Claim, row: Mapping[str, Any], n: int) -> str:
+    low, high = row[f"{claim.column}_low"], row[f"{claim.column}_high"]
+    if math.isnan(low):
+        parts = ["too few seeds for an interval"]
+    else:
+        parts = [f"with {n} seeds a description"] if n < FEW else []
+    if claim.column == "gap":
+        if low > claim.paper or high < claim.paper:
+            parts.append("the paper's size is outside the interval")
+        parts.append(f"{row['wins']} of {row['n_used']} seeds below 0 (paper: 38 of 61)")
+    return "; ".join(parts)

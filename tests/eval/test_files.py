@@ -79,3 +79,12 @@ def test_broken_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text('{"a": 1}\n\n{"a": \n')
     with pytest.raises(InputError, match="line 3"):
         read_jsonl(tmp_path / "bad.jsonl", "rows")
+
+
+@pytest.mark.parametrize("text", [b"a,b\n1\n", b"a,b\n1,2,3\n", b"a,b\n\xff,2\n", b"a,b\n1,2\n\n3\n"])
+def test_csv_cells_without_a_name_are_refused(text: bytes, tmp_path: Path) -> None:
+    """Rows shorter or longer than the header, and bytes that are no text, end in an error that names the file."""
+    path = tmp_path / "t.csv"
+    path.write_bytes(text)
+    with pytest.raises(InputError, match=r"table: .*t\.csv (line \d has not the 2 cells of line 1|is not a CSV)"):
+        read_csv(path, "table")

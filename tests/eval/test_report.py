@@ -153,6 +153,10 @@ def test_limits_can_be_stated_anew(inputs: dict[str, list[str]], tmp_path: Path)
         '<svg onload="x"></svg>',
         '<svg><a href="https://example.org">x</a></svg>',
         '<svg><image href="#a"/></svg>',
+        "<svg><style>@import 'https://example.org/a.css';</style></svg>",
+        '<svg><rect fill="url(https://example.org/a)"/></svg>',
+        "<svg></svg></section><h1>x</h1>",
+        "<p><svg></svg></p>",
         "not a drawing",
     ],
 )

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from html_outline import outline
 
+from eval.figures import token_staleness, token_unsafe_keep
 from eval.files import read_csv, write_csv
 from eval.tokens import page_tables, summary, verdicts
 from eval.tokens.page import main
@@ -149,7 +150,9 @@ def test_a_table_of_another_name_is_shown_as_it_is(inputs: Options, tmp_path: Pa
     [
         ("verdicts", "claim\nx\n", "lacks column(s)"),
         ("verdicts", ",".join(verdicts.COLUMNS) + "\n,,,1,1,1,1,0,3,proved,\n", "verdict = 'proved': allowed are"),
-        ("table", "panel,update\nA,own\n", "column(s) ['measure', 'delta', 'truth', 'subset'] are absent"),
+        ("verdicts", ",".join(verdicts.COLUMNS) + "\na,b\n", "line 2 has not the 11 cells of line 1"),
+        ("table", "panel,update\nA,own\n", "lacks column(s) ['label', 'measure', 'delta', 'truth'"),
+        ("table", ",".join(summary.COLUMNS) + "\n1,2\n", "line 2 has not the"),
     ],
 )
 def test_bad_inputs_are_named(
@@ -159,4 +162,59 @@ def test_bad_inputs_are_named(
     bad.parent.mkdir()
     bad.write_text(text)
     assert build({**inputs, option: [str(bad)]}, tmp_path / "p.html") == 2
-    assert message in capsys.readouterr().err and not (tmp_path / "p.html").exists()
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1 and not (tmp_path / "p.html").exists()
+
+
+@pytest.mark.parametrize("name", ["tokens_seeds", "tokens_summary", "tokens_causes", "tokens_open"])
+@pytest.mark.parametrize("given", ["tokens_seeds", "tokens_summary", "tokens_causes", "tokens_open"])
+def test_a_table_under_the_name_of_another(name: str, given: str, inputs: Options, tmp_path: Path, capsys: Any) -> None:
+    """Every pair: the table's own is shown, each other one is refused by the columns that it lacks."""
+    copy = tmp_path / "copy" / f"{name}.csv"
+    copy.parent.mkdir()
+    copy.write_bytes((tmp_path / f"{given}.csv").read_bytes())
+    assert build({**inputs, "table": [str(copy)]}, tmp_path / "p.html") == (0 if name == given else 2)
+    if name != given:
+        assert f"--table: {copy} lacks column(s)" in capsys.readouterr().err
+
+
+def test_texts_where_numbers_belong(inputs: Options, tmp_path: Path, capsys: Any) -> None:
+    """A count that is none is named with its table and column."""
+    path = tmp_path / "tokens_causes.csv"
+    path.write_text(path.read_text().replace("9,5,3", "9,five,3"))
+    assert build(inputs, tmp_path / "p.html") == 2
+    assert f"{path}: kept = 'five': allowed is a number" in capsys.readouterr().err
+    # A folder in the page's place.
+    (tmp_path / "p").mkdir()
+    assert build({**inputs, "table": [str(tmp_path / "tokens_seeds.csv")]}, tmp_path / "p") == 2
+    assert "Is a directory" in capsys.readouterr().err
+
+
+def test_names_of_panels_and_labels_are_text(tmp_path: Path) -> None:
+    """Markup and formulas in the names of a run are shown as they are, in tables, answers and figures; one seed."""
+    name = '<b>$\\frac{a$ & "b"'
+    rows = [row | {"panel": name, "label": name} for row in seed_rows() if row["seed"] == 0]
+    rows += [row | {"subset": "age 8"} for row in rows]
+    write_csv(tmp_path / "tokens_seeds.csv", list(rows[0]), rows)
+    means = summary.summarise(rows)
+    write_csv(tmp_path / "tokens_summary.csv", summary.COLUMNS, means)
+    write_csv(tmp_path / "verdicts.csv", verdicts.COLUMNS, verdicts.rows(means))
+    drawn = {"unsafe_keep": token_unsafe_keep, "staleness": token_staleness}
+    for figure, module in drawn.items():
+        given = ["--table", str(tmp_path / "tokens_seeds.csv"), "--output", str(tmp_path / f"{figure}.svg")]
+        assert module.main(given) == 0
+    files = {"table": ["tokens_seeds.csv", "tokens_summary.csv"], "figure": [f"{figure}.svg" for figure in drawn]}
+    shown = {key: [str(tmp_path / path) for path in paths] for key, paths in files.items()}
+    assert build({"title": ["t"], "verdicts": [str(tmp_path / "verdicts.csv")], **shown}, tmp_path / "p.html") == 0
+    page = outline(tmp_path / "p.html")
+    assert "b" not in page.tags and page.text.count(f"panel {name}") > 4 and ">nan<" not in page.text
+
+
+def test_figures_refuse_what_is_no_table_of_theirs(inputs: Options, tmp_path: Path, capsys: Any) -> None:
+    """A table of means has the rates' names too, and is no table of seeds; a text is no number."""
+    for table, message in (("summary", "lacks column(s) ['seed']"), ("seeds", "gap = 'x': allowed is a number")):
+        path = tmp_path / f"tokens_{table}.csv"
+        rows = read_csv(path, "x")
+        write_csv(path, list(rows[0]), [row | ({"gap": "x"} if table == "seeds" else {}) for row in rows])
+        assert token_unsafe_keep.main(["--table", str(path), "--output", str(tmp_path / "f.svg")]) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "f.svg").exists()

@@ -81,6 +81,12 @@ def test_tokens_out_of_order_are_refused(record: Path, tmp_path: Path) -> None:
         pq.write_table(table.take(order), tmp_path / "swapped.parquet")
         with pytest.raises(InputError, match="not in their order"):
             records.read_whole(tmp_path / "swapped.parquet")
+    # The record's first response without its last token, and the last one without its.
+    length = table["length"][0].as_py()
+    for cut in (pa.concat_tables([table.slice(0, length - 1), table.slice(length)]), table.slice(0, len(table) - 1)):
+        pq.write_table(cut, tmp_path / "cut.parquet")
+        with pytest.raises(InputError, match=r"mini_batch 0, response \d+ has \d+ of its \d+ tokens"):
+            records.read_whole(tmp_path / "cut.parquet")
     place = table.column_names.index("sampled_row")
     none = table.set_column(place, "sampled_row", pa.array([False] * len(table)))
     pq.write_table(none, tmp_path / "none.parquet")

@@ -21,6 +21,7 @@ from eval.tokens.significance import (
     smallest_gap,
 )
 from eval.tokens.summary import summarise
+from eval.tokens.verdicts import rows as verdict_rows
 from eval.tokens.verdicts import verdict
 
 
@@ -85,7 +86,9 @@ def test_power_by_simulation_and_inverse() -> None:
     assert power_of(34, 1.0, 0.5) == pytest.approx(simulated, abs=0.01)
     needed = seeds_needed(1.0, 0.5)
     assert power_of(needed, 1.0, 0.5) >= 0.8 > power_of(needed - 1, 1.0, 0.5)
-    assert power_of(30, 1.0, smallest_gap(30, 1.0)) == pytest.approx(0.8, abs=1e-6)
+    # Two seeds need a gap of 11.5 standard deviations.
+    for n in (2, 3, 30):
+        assert power_of(n, 1.0, smallest_gap(n, 1.0)) == pytest.approx(0.8, abs=1e-6)
     # The search by doubling meets the first n that is enough; equal differences but for rounding need two seeds.
     for sd in (0.03, 0.11, 0.3):
         first = next(n for n in range(2, 10_000) if power_of(n, sd, 0.1) >= 0.8)
@@ -113,6 +116,22 @@ def test_power_by_simulation_and_inverse() -> None:
 )
 def test_verdicts(paper: float, low: float, high: float, expected: str) -> None:
     assert verdict(paper, 0.0, low, high) == expected
+
+
+@pytest.mark.parametrize(
+    ("seeds", "expected"),
+    [
+        (1, "too few seeds for an interval; 1 of 1 seeds below 0 (paper: 38 of 61)"),
+        (3, "with 3 seeds a description; the paper's size is outside the interval; 3 of 3 seeds below 0"),
+        (6, "the paper's size is outside the interval; 6 of 6 seeds below 0 (paper: 38 of 61)"),
+    ],
+)
+def test_notes_of_a_verdict(seeds: int, expected: str) -> None:
+    """Without an interval the paper's size is not outside of it; few seeds describe (eval.statistics)."""
+    rows = [row | {"criterion": "aggregated"} for row in study_rows(gap=-0.5, seeds=seeds)]
+    judged = {row["claim"]: row for row in verdict_rows(summarise(rows))}
+    gap = next(row for claim, row in judged.items() if "aggregated tail" in claim)
+    assert gap["note"].startswith(expected) and (gap["verdict"] == "underpowered") == (seeds == 1)
 
 
 def study_rows(gap: float, seeds: int = 40, shuffle: bool = False) -> list[dict]:

@@ -121,6 +121,30 @@ def stratified_bootstrap(
     return Interval(mean, float(low), float(high), n, level, "expanded")
 
 
+def bootstrap_pooled_difference(
+    counts: Sequence[tuple[int, int, int, int]], generator: np.random.Generator, *, resamples: int = RESAMPLES
+) -> Interval:
+    """sum(part) / sum(whole) of one side minus that of the other, seeds resampled: a 95 % expanded interval.
+
+    counts: a row (part, whole, other part, other whole) per seed. nan where a side has nothing in all seeds or in a
+    resample, and below 2 seeds.
+    """
+    rows = np.asarray(counts, dtype=np.float64).reshape(-1, 4)
+    n = len(rows)
+
+    def difference(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(sums[..., 0] / sums[..., 1] - sums[..., 2] / sums[..., 3])
+
+    value = float(difference(rows.sum(axis=0)))
+    if n < 2:
+        return Interval(value, math.nan, math.nan, n, 0.95, "expanded", TOO_FEW)
+    drawn = difference(rows[generator.integers(n, size=(resamples, n))].sum(axis=1))
+    tails = stats.norm.cdf(math.sqrt(n / (n - 1)) * stats.t.ppf([0.025, 0.975], n - 1))
+    low, high = np.quantile(drawn, tails)
+    return Interval(value, float(low), float(high), n, 0.95, "expanded")
+
+
 def _checked(values: Sequence[float], level: float, resamples: int) -> NDArray[np.float64]:
     """The values as an array. Raises ValueError as the callers say."""
     array = np.asarray(values, dtype=np.float64)

@@ -33,8 +33,14 @@ def ratio_outward(record: Record) -> Flags:
     return _outward(record["advantage"], record["logp_pi"] - record["logp_mu"])
 
 
-def outward(record: Record, criterion: str, measure: str, generator: np.random.Generator) -> Flags:
-    """The criterion's verdict for each token; `generator` is for `random` alone. Raises InputError for an unknown."""
+def outward(
+    record: Record, criterion: str, measure: str, generator: np.random.Generator, outside: Flags | None = None
+) -> Flags:
+    """The criterion's verdict for each token; `generator` and `outside` are for `random` alone.
+
+    outside: the tokens whose rate of disagreement the control has; by default all. Raises InputError for an unknown
+    criterion.
+    """
     if criterion == "ratio":
         return ratio_outward(record)
     if criterion in PREDICTIVE:
@@ -46,7 +52,7 @@ def outward(record: Record, criterion: str, measure: str, generator: np.random.G
     if criterion == "finite_step" and measure == "forward_kl":
         return np.asarray(record[schema.finite_step(STEP)] > 0)
     if criterion == "random":
-        return _random(record, measure, generator)
+        return _random(record, measure, generator, np.full(len(record), True) if outside is None else outside)
     raise InputError(f"criterion {criterion!r} for {measure}: allowed are ratio, {', '.join(names(measure))}")
 
 
@@ -60,10 +66,14 @@ def _outward(advantage: NDArray[np.floating], direction: NDArray[np.floating]) -
     return np.asarray(np.sign(advantage) * np.sign(direction) > 0)
 
 
-def _random(record: Record, measure: str, generator: np.random.Generator) -> Flags:
-    """The ratio's verdict, flipped by chance as often, either way, as the full prediction differs from it."""
+def _random(record: Record, measure: str, generator: np.random.Generator, outside: Flags) -> Flags:
+    """The ratio's verdict, flipped by chance as often, either way, as the full prediction differs from it outside.
+
+    Its gap in unsafe-keep is not 0 but what the ratio knows: P(D rises | ratio outward) - P(D rises | ratio inward).
+    """
     ratio = ratio_outward(record)
     predicted = _outward(record["advantage"], record[schema.direction(measure, "full")])
-    rates = [np.mean(predicted[ratio == side] != side) if (ratio == side).any() else 0.0 for side in (False, True)]
+    sides = [outside & (ratio == side) for side in (False, True)]
+    rates = [np.mean(predicted[side] != ratio[side]) if side.any() else 0.0 for side in sides]
     flips = generator.random(len(ratio)) < np.where(ratio, rates[1], rates[0])
     return np.asarray(ratio ^ flips)

@@ -63,10 +63,12 @@ def _row(
     # Proximity is what the mask sees, the reduced divergence; the truth may be that of the whole vocabulary.
     outside = flags & (record[schema.divergence(measure, "reduced", "before")] > delta)
     change = record[schema.divergence(measure, truth, "after")] - record[schema.divergence(measure, truth, "before")]
-    verdict = outward(record, criterion, measure, _generator(record))
+    verdict = outward(record, criterion, measure, _generator(record), outside)
     counted = rates(outside, verdict, ratio_outward(record), change)
     identity = {name: record.identity[name] for name in IDENTITY}
-    decided = np.mean(certificate_decides(record)[outside]) if outside.any() else np.nan
+    # The certificate is of the forward KL.
+    certified = measure == "forward_kl" and outside.any()
+    decided = np.mean(certificate_decides(record)[outside]) if certified else np.nan
     keys = {"measure": measure, "delta": delta, "truth": truth, "criterion": criterion, "subset": subset}
     return identity | keys | {"active": int(flags.sum()), "decided_share": float(decided)} | counted.row()
 

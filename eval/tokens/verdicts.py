@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from eval.tokens.answers import FEW
-from eval.tokens.summary import PAPER_GAP
+from eval.tokens.summary import PAPER_CORRECTIVE_GAP, PAPER_GAP
 
 Verdict = Literal["replicated", "contradicted", "underpowered"]
 COLUMNS = ("claim", "mark", "setting", "paper", "ours", "low", "high", "null", "n_seeds", "verdict", "note")
@@ -36,6 +36,9 @@ CLAIMS = (
     Claim(f"{_LESS_OFTEN}, aggregated tail", "S", "gap", -PAPER_GAP, 0.0, "aggregated"),
     Claim(f"{_LESS_OFTEN}, uniform tail", "I", "gap", -PAPER_GAP, 0.0, "uniform"),
     Claim(f"{_LESS_OFTEN}, whole vocabulary", "N", "gap", -PAPER_GAP, 0.0, "full"),
+    Claim(
+        "pooled, more of its kept tokens lower D", "S", "corrective_gap_pooled", PAPER_CORRECTIVE_GAP, 0.0, "aggregated"
+    ),
     Claim("it gains sign accuracy over all tokens outside", "N", "accuracy_gain", math.nan, 0.0, "aggregated"),
 )
 
@@ -91,8 +94,10 @@ def _note(claim: Claim, row: Mapping[str, Any], n: int) -> str:
         parts = ["too few seeds for an interval"]
     else:
         parts = [f"with {n} seeds a description"] if n < FEW else []
+    if low > claim.paper or high < claim.paper:
+        parts.append("the paper's size is outside the interval")
+    if claim.column == "disagreement_share":
+        parts.append("a share cannot be below 0: the size says more than the verdict")
     if claim.column == "gap":
-        if low > claim.paper or high < claim.paper:
-            parts.append("the paper's size is outside the interval")
         parts.append(f"{row['wins']} of {row['n_used']} seeds below 0 (paper: 38 of 61)")
     return "; ".join(parts)

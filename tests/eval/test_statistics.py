@@ -7,7 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from eval.statistics import METHODS, TOO_FEW, Method, bootstrap_mean, paired_difference, stratified_bootstrap
+from eval.statistics import (
+    METHODS,
+    TOO_FEW,
+    Method,
+    bootstrap_mean,
+    bootstrap_pooled_difference,
+    paired_difference,
+    stratified_bootstrap,
+)
 
 RUNS = {0: 0.5013, 1: 0.5226, 2: 0.4741, 3: 0.5519, 4: 0.4907, 5: 0.5102}
 
@@ -179,3 +187,13 @@ def test_bad_strata(strata: dict[str, list[float]], weights: dict[str, float] | 
         stratified_bootstrap(strata, np.random.default_rng(0), weights=weights)
     lonely = stratified_bootstrap({"a": [0.1, 0.2], "b": [0.3]}, np.random.default_rng(0))
     assert math.isnan(lonely.low) and lonely.note == f"{TOO_FEW} in b" and lonely.mean == pytest.approx(0.225)
+
+
+def test_a_pooled_difference_weighs_seeds_by_their_tokens() -> None:
+    """definition: 3 of 4 and 1 of 6 pooled are 4 of 10, against 5 of 10; the interval of equal seeds has no width."""
+    found = bootstrap_pooled_difference([(3, 4, 1, 2), (1, 6, 4, 8)], np.random.default_rng(0))
+    assert found.mean == pytest.approx(0.4 - 0.5) and found.low < found.mean < found.high
+    equal = bootstrap_pooled_difference([(1, 4, 2, 4)] * 5, np.random.default_rng(0))
+    assert (equal.low, equal.mean, equal.high) == (-0.25, -0.25, -0.25)
+    assert math.isnan(bootstrap_pooled_difference([(1, 4, 2, 4)], np.random.default_rng(0)).low)
+    assert math.isnan(bootstrap_pooled_difference([(0, 0, 2, 4)] * 3, np.random.default_rng(0)).mean)

@@ -63,11 +63,9 @@ rule token_tables:
     conda:
         "../envs/tether.yaml"
     params:
-        # The folder, not 81 names: the shell has a limit.
-        records=lambda wildcards: f"{RESULTS}/tokens",
         tables=folder_of,
     shell:
-        "python -m eval.tokens study {params.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
+        "python -m eval.tokens study {input.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
 
 
 rule mismatch:

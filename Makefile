@@ -39,7 +39,10 @@ tier:
 	@test -f workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): no workflows/config/$(TIER).yaml; there are:" \
 		$(basename $(notdir $(wildcard workflows/config/*.yaml))); exit 2; }
 
-tokens: $(STAMP) tier $(TOKENS_VLLM)  ## the token study of this tier: records, tables, figures, verdicts, page
+tokens: $(STAMP) tier $(TOKENS_VLLM) $(if $(filter real,$(TIER)),real)  ## the token study of this tier: records, tables, figures, verdicts, page
+	@grep -q '^token_grid:' workflows/config/$(TIER).yaml || { echo "TIER=$(TIER): its configuration has no token_grid," \
+		"so it records no tokens; those with one:" \
+		$(basename $(notdir $(shell grep -l '^token_grid:' workflows/config/*.yaml))); exit 2; }
 	@$(SNAKEMAKE) tokens
 	@echo "page: results/$(TIER)/tokens.html   verdicts: results/$(TIER)/verdicts/tokens.csv"
 

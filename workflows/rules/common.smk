@@ -121,6 +121,8 @@ def mismatch_inputs(wildcards):
         GRID.check_engines(vllm_installed())
     except GridError as error:
         raise WorkflowError(str(error))
+    if TOKEN_FIRST is None:
+        raise WorkflowError(f"tier {config['tier']!r} has no token_grid, so it records no tokens; see toy.yaml for one")
     return training_inputs_of(TOKEN_FIRST)
 
 

@@ -52,6 +52,8 @@ def _histograms(axes: Any, own: Sequence[Row]) -> None:
     axes.axvline(0, color=MUTED, linewidth=1)
     axes.set_xlabel("realised change of the reduced forward KL, nats")
     axes.set_ylabel("share of kept tokens")
+    # Room for the legend above the peak.
+    axes.set_ylim(top=1.35 * axes.get_ylim()[1])
     axes.legend(frameon=False, fontsize=9, loc="upper left")
 
 

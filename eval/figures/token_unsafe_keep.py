@@ -71,7 +71,7 @@ def _differences(axes: Any, own: Sequence[Row]) -> None:
     axes.set_yticks([])
     axes.set_xlabel("unsafe-keep, predicted minus ratio")
     axes.set_title(f"{int((gaps < 0).sum())} of {len(gaps)} seeds below 0 (paper: 38 of 61)", parse_math=False)
-    axes.legend(frameon=False, fontsize=9, loc="lower right")
+    axes.legend(frameon=True, framealpha=0.9, edgecolor="none", fontsize=9, loc="lower right")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -144,8 +144,11 @@ def _after(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, moved_logits: T
         out |= _divergences(MEASURES[name], mu, moved.exp(), cells, "after")
     k = tokens.sampled.unsqueeze(-1)
     move = moved - logp_pi
-    # Along c (e_k - pi) the log-prob of k moves at rate 1 - 2 pi_k + sum pi^2 > 0 (the others cannot raise it).
-    rate = (1.0 - 2.0 * pi.gather(-1, k).squeeze(-1) + pi.square().sum(-1)).clamp(min=torch.finfo(pi.dtype).tiny)
+    # Along c (e_k - pi) the log-prob of k moves at rate 1 - 2 pi_k + sum pi^2 = (1 - pi_k)^2 + sum over others of pi^2,
+    # written so that a token near certainty keeps its digits (the others cannot raise log pi_k).
+    at_k = logp_pi.gather(-1, k).squeeze(-1)
+    others = (pi.square().sum(-1) - at_k.exp().square()).clamp(min=0.0)
+    rate = (torch.expm1(at_k).square() + others).clamp(min=torch.finfo(pi.dtype).tiny)
     own = (move.gather(-1, k).squeeze(-1) - (pi * move).sum(-1)) / rate
     out["own_step"] = own
     out["own_step_change"] = finite_step_change(mu, pi, tokens.sampled, own)

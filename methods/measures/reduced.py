@@ -16,13 +16,15 @@ def reduced_cells(measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_
 
     Where a measure divides by a mass, both tails are raised to what the sum's rounding can be: a tail below that is
     no information, and 0 against 6e-8 would put a token at any distance. Where its slope jumps at equality, tails that
-    differ by no more than that are equal.
+    differ by no more than that are equal. A softmax leaves no tail empty, so an empty one of pi is taken for what the
+    rounding can hide, up to that of mu.
     """
+    floor = TAIL_ROUNDINGS * torch.finfo(mu.dtype).eps
+    pi_tail = torch.where(pi_tail == 0, mu_tail.clamp(max=floor), pi_tail)
     if measure.divides:
-        floor = TAIL_ROUNDINGS * torch.finfo(mu.dtype).eps
         mu_tail, pi_tail = mu_tail.clamp(min=floor), pi_tail.clamp(min=floor)
     if measure.kinked:
-        level = (pi_tail - mu_tail).abs() <= TAIL_ROUNDINGS * torch.finfo(mu.dtype).eps
+        level = (pi_tail - mu_tail).abs() <= floor
         pi_tail = torch.where(level, mu_tail, pi_tail)
     return torch.cat([mu, mu_tail.unsqueeze(-1)], -1), torch.cat([pi, pi_tail.unsqueeze(-1)], -1)
 

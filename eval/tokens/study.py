@@ -5,6 +5,7 @@ Rows are long and tidy; `eval.tokens.summary` turns them into means over seeds w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,15 +37,17 @@ def base_columns(measure: str) -> list[str]:
 def needed() -> list[str]:
     """All columns that `rows` reads."""
     columns = ["certificate_low", "certificate_high", *(schema.finite_step(size) for size in schema.STEPS)]
-    columns += ["step", "mini_batch", "position", "length", "age"]
+    columns += ["step", "mini_batch", "position", "length", "age", "sampled_row", "top_mass_mu"]
     for measure in schema.MEASURES:
         columns += base_columns(measure)
     return list(dict.fromkeys(columns))
 
 
 def rows(path: str) -> Iterator[dict[str, Any]]:
-    """All rows of one run."""
+    """All rows of one run; `top_mass` is the mean mass of mu's top K over the responses kept whole, D large or not."""
     record = read(path, needed())
+    whole = record["sampled_row"]
+    mass = {"top_mass": float(record["top_mass_mu"][whole].mean()) if whole.any() else math.nan}
     active = record.where(record["advantage"] != 0)
     for measure, radii in RADII.items():
         for delta in radii:
@@ -54,7 +57,7 @@ def rows(path: str) -> Iterator[dict[str, Any]]:
                     split = main and truth == "reduced" and criterion in SPLIT
                     chosen = subsets(active) if split else {"all": np.full(len(active), True)}
                     for subset, flags in chosen.items():
-                        yield _row(active, measure, delta, truth, criterion, subset, flags)
+                        yield _row(active, measure, delta, truth, criterion, subset, flags) | mass
 
 
 def _row(

@@ -22,6 +22,7 @@ MEANS = (
     "disagreement_share",
     "decided_share",
     "base_rate",
+    "top_mass",
 )
 # The paper's gap in unsafe-keep, 36.9 - 34.2 points, and in corrective-keep over all seeds' tokens, 65.1 - 62.9
 # (arXiv 2607.10848, 4.2) [S].

@@ -36,7 +36,14 @@ def seed_rows() -> list[dict[str, Any]]:
             change = np.where(~outward & ratio, -1.0, random.choice([-1.0, 1.0], size=400))
             key = {"panel": "A", "update": update, "label": label, "seed": seed, "measure": "forward_kl"}
             key |= {"delta": 0.15, "truth": "reduced", "criterion": "aggregated", "subset": "all", "active": 400}
-            rows.append({**key, "decided_share": 0.9, **rates(np.full(400, True), outward, ratio, change).row()})
+            rows.append(
+                {
+                    **key,
+                    "decided_share": 0.9,
+                    "top_mass": 0.99,
+                    **rates(np.full(400, True), outward, ratio, change).row(),
+                }
+            )
     return rows
 
 

@@ -155,7 +155,16 @@ def study_rows(gap: float, seeds: int = 40, shuffle: bool = False) -> list[dict]
             "delta": 0.15,
         }
         rows.append(
-            key | {"truth": "reduced", "criterion": "made", "subset": "all", "active": 800, "decided_share": 0.9} | row
+            key
+            | {
+                "truth": "reduced",
+                "criterion": "made",
+                "subset": "all",
+                "active": 800,
+                "decided_share": 0.9,
+                "top_mass": 0.99,
+            }
+            | row
         )
     return rows
 

@@ -32,7 +32,7 @@ TOKENS, TOP_K, VOCABULARY = 1_000_000, 20, 49_152
 # Tokens of a row group, as a training step of a few hundred responses has them.
 PART = 50_000
 LONGEST = 64
-# What the issue asks for: one core, all methods.
+# The target, on one core, for all methods.
 MOST_SECONDS, MOST_GIGABYTES = 60, 2
 Columns = dict[str, NDArray[Any]]
 

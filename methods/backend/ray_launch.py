@@ -109,23 +109,22 @@ def remove_orphans() -> None:
     """End what launchers that were killed have left: a trainer without launcher may still write for some seconds."""
     for folder in temporary_root().glob(f"{FOLDER}*"):
         owner = folder.name.removeprefix(FOLDER).split("-")[0]
-        if owner.isdigit() and not _owned(folder, int(owner)):
+        if owner.isdigit() and not _owned(int(owner)):
             # Twice: a raylet may have started another process while the first were looked up.
             for _ in range(2):
                 end(marked(str(folder)), patience=0)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _owned(folder: Path, launcher: int) -> bool:
-    """Whether the launcher of this folder runs: not a zombie whose parent never asks, not a later process of its id."""
+def _owned(launcher: int) -> bool:
+    """Whether the launcher runs; a zombie whose parent never asks does not.
+
+    A later process of its id counts as the launcher: to tell them apart by times would end a run where the clock steps.
+    """
     try:
-        process = psutil.Process(launcher)
-        # Both are wall-clock times; the folder is younger than its launcher.
-        return runs(process) and process.create_time() <= folder.stat().st_ctime + 1
-    except (psutil.NoSuchProcess, FileNotFoundError):
+        return runs(psutil.Process(launcher))
+    except psutil.NoSuchProcess:
         return False
-    except psutil.AccessDenied:
-        return True
 
 
 def marked(folder: str) -> set[psutil.Process]:

@@ -1,4 +1,5 @@
-"""python -m methods list | show NAME | pages: what methods there are, what one is, and the pages of all."""
+"""python -m methods list | show NAME | check [NAME] | pages: what methods there are, what one is, whether it keeps its
+contract, and the pages of all."""
 
 from __future__ import annotations
 
@@ -11,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from methods import registry
+from methods.check import check, run
 from methods.config import MethodConfigError
 from methods.describe import page
 from methods.describe.facts import facts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, or 2 where the call makes no sense."""
+    """Exit status: 0; 1 where a method does not keep its contract; 2 where the call makes no sense."""
     parser = argparse.ArgumentParser(prog="python -m methods", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     listing = commands.add_parser("list", help="all methods: paper, equation, mark, needs")
@@ -26,6 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     show.add_argument("name")
     show.add_argument("--option", metavar="KEY=VALUE", action="append", default=[], help="JSON value; repeatable")
     show.add_argument("--svg", metavar="FILE", type=Path, help="write the coefficient against pi as a figure")
+    checking = commands.add_parser("check", help="does a method keep its contract? a line for each thing that is wrong")
+    checking.add_argument("name", nargs="?", help="default: every method")
+    checking.add_argument("--option", metavar="KEY=VALUE", action="append", default=[], help="JSON value; repeatable")
     pages = commands.add_parser("pages", help="write a page per method")
     pages.add_argument("--folder", type=Path, default=page.PAGES, help="default: methods/pages")
     args = parser.parse_args(arguments)
@@ -36,9 +41,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{args.folder}: {len(written)} files written, {len(gone)} removed")
         return 0
     try:
-        return _show(args.name, dict(map(_option, args.option)), args.svg)
+        options = dict(map(_option, args.option))
+        if args.command == "check":
+            return _check(args.name, options)
+        return _show(args.name, options, args.svg)
     except (registry.UnknownMethodError, MethodConfigError, _CallError) as error:
-        print(f"{parser.prog} show: {error}", file=sys.stderr)
+        print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)
         return 2
 
 
@@ -54,7 +62,26 @@ def _list(as_json: bool) -> int:
         print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=1, ensure_ascii=False))
     else:
         print("\n".join(page.columns([header, *rows])))
-    return 0
+    return _report_broken({a.method.name: run(a.method, a.config) for a in every})
+
+
+def _report_broken(problems: dict[str, str | None]) -> int:
+    """A line for each method that cannot run with what it asks for; exit status 1 where there is one."""
+    broken = {name: problem for name, problem in problems.items() if problem is not None}
+    for name, problem in broken.items():
+        print(f"{name}: {problem}; `python -m methods check {name}` looks closer", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _check(name: str | None, options: dict[str, Any]) -> int:
+    if name is None and options:
+        raise _CallError("--option: allowed with the NAME of a method")
+    wrong = 0
+    for each in (name,) if name else registry.names():
+        found = check(each, options)
+        wrong += len(found)
+        print("\n".join(f"{each}: {text}" for text in found) or f"{each}: keeps its contract")
+    return 1 if wrong else 0
 
 
 def _show(name: str, options: dict[str, Any], svg: Path | None) -> int:
@@ -67,10 +94,11 @@ def _show(name: str, options: dict[str, Any], svg: Path | None) -> int:
     if svg is not None and (svg.suffix != ".svg" or not svg.absolute().parent.is_dir()):
         raise _CallError(f"--svg {svg}: allowed is a file that ends in .svg, in a folder that exists")
     print(page.text(about))
-    if svg is not None:
+    broken = _report_broken({name: run(about.method, about.config)})
+    if svg is not None and not broken:
         page.write_text(svg, page.figure(about))
         print(f"\nfigure: {svg}")
-    return 0
+    return broken
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -12,6 +12,8 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from methods.signals import as_mask
+
 Mode = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -23,14 +25,19 @@ def token_losses(coefficient: Tensor, log_prob: Tensor) -> Tensor:
 
     A token without gradient adds exactly 0: its log-prob may be -inf, and 0 * inf is NaN. So does one that pi holds
     impossible, the limit of r log r: no step moves it, and inf would hide every other token.
+    Raises ValueError where the shapes differ: a product would broadcast.
     """
+    if coefficient.shape != log_prob.shape:
+        raise ValueError(
+            f"coefficient of shape {tuple(coefficient.shape)}: allowed is that of log pi, {tuple(log_prob.shape)}"
+        )
     counts = (coefficient != 0) & (log_prob != -torch.inf)
     return -coefficient * torch.where(counts, log_prob, 0.0)
 
 
 def counts(mask: Tensor) -> tuple[Tensor, Tensor]:
     """(valid tokens, rows with at least one) of a [B, T] mask: add them up over micro-batches and ranks."""
-    tokens = mask.bool().sum(-1)
+    tokens = as_mask("mask", mask).sum(-1)
     return tokens.sum(), (tokens > 0).sum()
 
 
@@ -50,14 +57,14 @@ def aggregate(
     ranks; by default those of this call, where an empty row is no sequence. dp_size: ranks whose gradients get
     averaged. loss_scale_factor: the horizon of `seq-mean-token-sum-norm`, by default T.
     An all-masked call gives 0 that still hangs on the graph, with gradient 0.
-    Raises ValueError for an unknown mode, a mask of another shape, a scale that is not positive, or dp_size > 1 without
+    Raises ValueError for an unknown mode, a mask of another shape or with other values than 0 and 1, a scale that is not positive, or dp_size > 1 without
     the global count.
     """
     if losses.shape != mask.shape:
         raise ValueError(f"mask of shape {tuple(mask.shape)}: allowed is that of the losses, {tuple(losses.shape)}")
     if mode not in MODES:
         raise ValueError(f"aggregation mode = {mode!r}: allowed are {', '.join(MODES)}")
-    mask = mask.bool()
+    mask = as_mask("mask", mask)
     dtype = torch.promote_types(losses.dtype, torch.float32)
     rows = torch.where(mask, losses.to(dtype), 0.0).sum(-1)
     tokens, sequences = counts(mask)

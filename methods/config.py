@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -26,12 +27,20 @@ class MethodConfig:
         for name in options:
             if name not in known:
                 allowed = ", ".join(sorted(known)) or "none"
-                raise MethodConfigError(f"method {method}: unknown option {name!r}; its options are: {allowed}")
+                raise MethodConfigError(
+                    f"method {method}: unknown option {name!r}; its options are: {allowed}{did_you_mean(name, known)}"
+                )
         plain = {k: tuple(v) if isinstance(v, list | tuple) else v for k, v in options.items()}
         try:
             return cls(**plain)
         except MethodConfigError as error:
             raise MethodConfigError(f"method {method}: {error}") from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'dro' or 'drpo'?` for a name that is nearly one of the known, else nothing."""
+    near = difflib.get_close_matches(str(name), sorted(known), n=3, cutoff=0.7)
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def sides(radius: Radius) -> tuple[float, float]:

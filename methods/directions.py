@@ -95,7 +95,9 @@ def predictive_direction(signals: Signals, measure: Measure, tail: Tail) -> Tens
         return full_direction(measure, mu, pi, sampled)
     support = require_support(signals)
     cells = masses(support, signals.vocab_size)
-    return reduced_direction(measure, cells, sampled_slot(support), tail, signals.sum_pi_squared)
+    # Read where it is used: a method with another rule need not ask for it.
+    squared = signals.sum_pi_squared if tail == "collision" else None
+    return reduced_direction(measure, cells, sampled_slot(support), tail, squared)
 
 
 def random_direction(signals: Signals, outside: Tensor, reference: Tensor) -> Tensor:

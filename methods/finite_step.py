@@ -45,7 +45,7 @@ def predicted_change(signals: Signals, size: Tensor, tail: Tail) -> Tensor:
     else:
         support = require_support(signals)
         cells, sampled = masses(support, signals.vocab_size), sampled_slot(support)
-        rate = tail_rate(tail, cells, signals.sum_pi_squared)
+        rate = tail_rate(tail, cells, signals.sum_pi_squared if tail == "collision" else None)
         mu = torch.cat([cells.mu, cells.mu_tail.unsqueeze(-1)], -1)
         pi = torch.cat([cells.pi, cells.pi_tail.unsqueeze(-1)], -1)
         move = -torch.cat([cells.pi, rate.unsqueeze(-1)], -1)

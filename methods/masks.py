@@ -64,7 +64,16 @@ def tail_needs(config: Any) -> Needs:
 
 
 def masked_coefficient(signals: Signals, config: MaskConfig, *, proximity: Tensor, direction: Tensor) -> Tensor:
-    """g = min(r, C) A where the token is kept, else 0. proximity, direction, result: [B, T]."""
+    """g = min(r, C) A where the token is kept, else 0. proximity, direction, result: [B, T].
+
+    Raises ValueError for a proximity or direction of another shape, which would be broadcast.
+    """
+    for name, value in (("proximity", proximity), ("direction", direction)):
+        if value.shape != signals.advantages.shape:
+            raise ValueError(
+                f"{name} of shape {tuple(value.shape)}: allowed is that of the advantages, "
+                f"{tuple(signals.advantages.shape)}"
+            )
     keep = trust_region_keep(signals.advantages, proximity, direction, config.delta)
     return torch.where(keep, capped_ratio(signals, config.ratio_cap) * signals.advantages, 0.0)
 

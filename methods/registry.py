@@ -8,46 +8,41 @@ import pkgutil
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Flag, auto
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
-from methods.config import MethodConfig
+from methods import contract
+from methods.config import MethodConfig, did_you_mean
+from methods.contract import Needs
 from methods.signals import Signals
 
 Mark = Literal["F", "S", "I", "N"]
 Coefficient = Callable[[Signals, Any], Tensor]
 
 
-class Needs(Flag):
-    """What a method must be given beyond the sampled token's log-probs and the advantage."""
-
-    SAMPLED = 0
-    TOP_K = auto()
-    SUM_PI_SQUARED = auto()
-    FULL = auto()
-    RECOMPUTED_ANCHOR = auto()
-    MINI_BATCH = auto()
-    RANDOM = auto()
-
-
 @dataclass(frozen=True)
 class Method:
     """One policy-gradient method: `coefficient(signals, config)` is g of gradient = E[sum_t g_t grad log pi].
 
-    mark tells how sure the formula is: F from the paper or its code, S from a secondary source, I inferred, N ours.
+    function: the catalogue file's own, without the checks. mark tells how sure the formula is: F from the paper or its code, S from a secondary source, I inferred, N ours.
     """
 
     name: str
     title: str
     source: str
     mark: Mark
-    coefficient: Coefficient
+    function: Coefficient
     config_type: type[MethodConfig]
     needs: Needs | Callable[[Any], Needs]
     module: str
+
+    def coefficient(self, signals: Signals, config: Any) -> Tensor:
+        """g of sanitised signals, [B, T]. Raises MethodError for a signal that the method did not ask for, and where
+        it returns anything but a detached float tensor [B, T] that is finite inside the response mask."""
+        seen = contract.visible(self.name, self.requires(config), signals)
+        return contract.checked(self.name, self.function(seen, config), signals)
 
     def requires(self, config: MethodConfig) -> Needs:
         """What the method needs with these options: a tail rule or a measure may decide it."""
@@ -59,7 +54,7 @@ class Method:
 
 
 class UnknownMethodError(KeyError):
-    """No method of that name; the message lists the known ones."""
+    """No method of that name; the message lists the known ones and names the nearest."""
 
     def __str__(self) -> str:
         return str(self.args[0])
@@ -124,4 +119,7 @@ def get(name: str) -> Method:
     try:
         return _METHODS[name]
     except KeyError:
-        raise UnknownMethodError(f"unknown method {name!r}; known are: {', '.join(names())}") from None
+        known = names()
+        raise UnknownMethodError(
+            f"unknown method {name!r}; known are: {', '.join(known)}{did_you_mean(name, known)}"
+        ) from None

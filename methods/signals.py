@@ -89,13 +89,28 @@ def probability(logp: Tensor) -> Tensor:
     return logp.to(torch.promote_types(logp.dtype, torch.float32)).clamp(max=0.0).exp()
 
 
+def as_mask(name: str, mask: Tensor) -> Tensor:
+    """bool, shape of the mask, which may hold 0 and 1 in any dtype.
+
+    Raises ValueError naming the first other value: a weight is no mask, and neither are advantages.
+    """
+    if mask.dtype == torch.bool:
+        return mask
+    other = (mask != 0) & (mask != 1)
+    if other.any():
+        position = tuple(int(i) for i in other.nonzero()[0])
+        raise ValueError(f"{name}{list(position)} = {mask[position].item()}: allowed are 0 and 1")
+    return mask.bool()
+
+
 def sanitise(signals: Signals) -> Signals:
     """Detach everything, replace what lies outside the response mask by neutral values, and check the rest.
 
-    Raises ValueError for a field of another shape, and naming the field and the first offending position for NaN, +inf,
-    or a log-prob above zero by more than rounding can explain, inside the response mask.
+    Raises ValueError for a field of another shape, a mask of other values than 0 and 1, flags in place of numbers, and
+    naming the field and the first offending position for NaN, +inf, or a log-prob above zero by more than rounding can
+    explain, inside the response mask.
     """
-    mask = signals.response_mask.bool()
+    mask = as_mask("response_mask", signals.response_mask)
     replaced: dict[str, object] = {"response_mask": mask}
     for field in fields(signals):
         value = getattr(signals, field.name)
@@ -104,6 +119,10 @@ def sanitise(signals: Signals) -> Signals:
         if value.shape != mask.shape:
             raise ValueError(
                 f"{field.name} of shape {tuple(value.shape)}: allowed is that of response_mask, {tuple(mask.shape)}"
+            )
+        if value.dtype == torch.bool:
+            raise ValueError(
+                f"{field.name} of dtype torch.bool: allowed are numbers (the response mask is another field)"
             )
         value = value.detach()
         if field.name == "sampled":
@@ -117,6 +136,7 @@ def sanitise(signals: Signals) -> Signals:
         replaced["support"] = _sanitise_support(signals.support, mask)
     if signals.full is not None:
         inside = mask.unsqueeze(-1)
+        _check_slots("full", mask, logp_mu=signals.full[0], logp_pi=signals.full[1])
         replaced["full"] = tuple(
             _clean_log_probs(f"full.{name}", value, inside)
             for name, value in zip(("logp_mu", "logp_pi"), signals.full, strict=True)
@@ -125,7 +145,38 @@ def sanitise(signals: Signals) -> Signals:
     return Signals(**{**values, **replaced})  # type: ignore[arg-type]
 
 
+def _check_slots(name: str, mask: Tensor, **parts: Tensor) -> None:
+    """Parts of one shape [B, T, n]: another one would be broadcast."""
+    n = next(iter(parts.values())).shape[-1:]
+    for part, value in parts.items():
+        if value.shape != (*mask.shape, *n):
+            raise ValueError(
+                f"{name}.{part} of shape {tuple(value.shape)}: allowed is {(*mask.shape, *n)}, response_mask's and one "
+                f"number of {'tokens' if name == 'full' else 'slots'} for all its parts"
+            )
+
+
+def refuse_impossible_samples(logp_mu: Tensor, mask: Tensor, where: str) -> None:
+    """Raises ValueError for a token inside the mask, both [B, T], that the rollout policy sampled at log-prob -inf.
+
+    Its ratio would be the largest that there is. `where` says what the rows are.
+    """
+    impossible = (logp_mu == -torch.inf) & mask
+    if impossible.any():
+        i, t = (int(place) for place in impossible.nonzero()[0])
+        raise ValueError(impossible_sample(i, t, where))
+
+
+def impossible_sample(i: int, t: int, where: str) -> str:
+    """The message about token t of sample i."""
+    return (
+        f"logp_mu = -inf at sample {i} of {where}, token {t}: the rollout policy cannot have sampled a token that it "
+        "holds impossible; allowed is a finite log-prob of every sampled token"
+    )
+
+
 def _sanitise_support(support: Support, mask: Tensor) -> Support:
+    _check_slots("support", mask, **{field.name: getattr(support, field.name) for field in fields(support)})
     valid = support.valid.bool() & mask.unsqueeze(-1)
     homeless = mask & ~((support.ids == support.ids[..., -1:]) & valid).any(-1)
     if homeless.any():
@@ -134,6 +185,16 @@ def _sanitise_support(support: Support, mask: Tensor) -> Support:
         raise ValueError(
             f"support.ids{list(position)}: no valid slot holds the sampled token, which the last slot (id {last}) must "
             "name inside the response mask (methods.support.united builds such a support)"
+        )
+    # Each slot that is no candidate gets an id of its own, so that only candidates can be equal.
+    others = -1 - torch.arange(valid.shape[-1], device=valid.device)
+    ordered = torch.where(valid, support.ids, others).sort(-1).values
+    repeated = (ordered[..., 1:] == ordered[..., :-1]).any(-1)
+    if repeated.any():
+        position = tuple(int(i) for i in repeated.nonzero()[0])
+        raise ValueError(
+            f"support.ids{list(position)}: an id is valid in two slots, so its mass would count twice; allowed is each "
+            "id once (methods.support.distinct marks the first)"
         )
     return Support(
         ids=support.ids.detach(),

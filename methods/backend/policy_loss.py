@@ -26,8 +26,9 @@ from methods import registry
 from methods.aggregation import aggregate, token_losses
 from methods.backend.needs import refuse_what_is_missing, scope_of
 from methods.backend.token_metrics import TokenMetrics
+from methods.backend.verl_keys import loss_scale_factor, refuse_idle_keys
 from methods.registry import Method, Needs
-from methods.signals import Signals, Support, sanitise
+from methods.signals import Signals, Support, as_mask, refuse_impossible_samples, sanitise
 
 PREFIX = "tether_"
 
@@ -127,8 +128,10 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
         carried = _CARRIED.get() or Carried()
         settings = getattr(config, "policy_loss", None)
         options = method.configure(getattr(settings, "options", None))
-        mask = response_mask.bool()
-        info = getattr(config, "global_batch_info", None) or {}
+        refuse_idle_keys(method, config)
+        mask = as_mask("response_mask", response_mask)
+        info = dict(getattr(config, "global_batch_info", None) or {})
+        info["loss_scale_factor"] = loss_scale_factor(loss_agg_mode, info, config)
         signals = Signals(
             logp_pi=log_prob,
             logp_mu=old_log_prob,
@@ -146,6 +149,8 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
         )
         refuse_what_is_missing(method.name, method.requires(options), signals)
         signals = sanitise(signals)
+        # The worker of this package has looked at the whole batch before; elsewhere a call is all that is seen.
+        refuse_impossible_samples(signals.logp_mu, mask, f"a call of the loss with {len(mask)} samples")
         coefficient = torch.where(mask, method.coefficient(signals, options), 0.0)
         if carried.metrics is not None:
             carried.metrics.observe(signals, coefficient)

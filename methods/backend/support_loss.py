@@ -15,8 +15,9 @@ from verl.workers.utils.losses import ppo_loss
 
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.needs import ANCHOR, UNIFORMS
-from methods.backend.policy_loss import Carried, carrying, requirements
+from methods.backend.policy_loss import Carried, carrying, is_foreign, method_of, requirements
 from methods.backend.token_metrics import TokenMetrics
+from methods.backend.verl_keys import refuse_idle_keys
 from methods.registry import Needs
 from methods.signals import Support
 from methods.support import FILLER_ID, distinct
@@ -29,9 +30,12 @@ class SupportLoss:
     The engine calls it twice per micro-batch: as a logits processor (`student_logits`), where pi is read off at the
     rollout's ids, then as the loss, where verl's own `ppo_loss` runs with that at hand. Without support columns and
     without a method that needs the logits it is called once, as the loss.
+    Raises ValueError for a key of verl's that the method would not read.
     """
 
     def __init__(self, config: Any, vocab_size: int) -> None:
+        if not is_foreign(config.policy_loss.loss_mode):
+            refuse_idle_keys(method_of(config.policy_loss.loss_mode), config)
         self.config = config
         self.vocab_size = vocab_size
         self.needs = requirements(config.policy_loss)
@@ -101,12 +105,22 @@ def _full(logits: Tensor, ids: Tensor, logp_mu: Tensor, padded: _Padder) -> tupl
     """(log mu, log pi), [B, T, V] each: the rollout's top V are all there is. logits: [n, V]; ids, logp_mu: [n, V + 1].
 
     V counts the head's rows, padding included: what both policies normalise over.
+    Raises ValueError where the rollout's candidates are not each id once: the mass of an id that is missing would be.
     """
     size = logits.shape[-1]
     if ids.shape[-1] - 1 != size:
         raise ValueError(
             f"actor_rollout_ref.rollout.custom.top_k = {ids.shape[-1] - 1}: this method needs both policies over the "
             f"whole vocabulary, allowed is its size {size}"
+        )
+    candidates = ids[:, :-1]
+    inside = (candidates >= 0) & (candidates < size)
+    named = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, torch.where(inside, candidates, 0), inside)
+    if not named.all():
+        token, missing = (int(place) for place in (~named).nonzero()[0])
+        raise ValueError(
+            f"rollout candidates of token {token} of this micro-batch do not name id {missing}: this method needs both "
+            f"policies over the whole vocabulary, allowed is each of the {size} ids once"
         )
     mu = torch.full_like(logits, -torch.inf, dtype=torch.float32).scatter(-1, ids, logp_mu.float())
     return padded(mu), padded(torch.log_softmax(logits.float(), dim=-1))

@@ -20,6 +20,8 @@ from methods.support import masses
 # Proximity histogram: 32 cells per factor of ten from 1e-8 to 1e2, so a quantile is right to 7.5 per cent.
 _CELLS_PER_DECADE, _LOWEST, _DECADES = 32, -8, 10
 QUANTILES = (0.5, 0.9, 0.99)
+# A token that one policy holds impossible: exp is exactly 0 in float32 from here on, so it is at least this far, in nats.
+IMPOSSIBLE_GAP = 104.0
 
 
 @dataclass
@@ -47,7 +49,7 @@ class TokenMetrics:
         self._add("ratio", torch.where(mask, ratio, 0.0))
         self._highest("ratio_max", ratio, mask)
         self._highest("ratio_min", -ratio, mask)
-        gap = (signals.logp_pi - signals.logp_mu).abs()
+        gap = _gap(signals.logp_pi, signals.logp_mu)
         self._add("gap_sampled", torch.where(mask, gap, 0.0))
         self._highest("gap_sampled", gap, mask)
         if signals.entropy is not None:
@@ -73,7 +75,7 @@ class TokenMetrics:
         held = masses(support)
         self._add("mass_mu", torch.where(mask, held.mu.sum(-1), 0.0))
         self._add("mass_pi", torch.where(mask, held.pi.sum(-1), 0.0))
-        gap = torch.where(support.valid, (support.logp_pi - support.logp_mu).abs(), 0.0).amax(-1)
+        gap = torch.where(support.valid, _gap(support.logp_pi, support.logp_mu), 0.0).amax(-1)
         self._add("gap_topk", torch.where(mask, gap, 0.0))
         self._highest("gap_topk", gap, mask)
 
@@ -146,6 +148,12 @@ class TokenMetrics:
     def _highest(self, name: str, values: Tensor, mask: Tensor) -> None:
         top = float(torch.where(mask, values, -torch.inf).amax()) if mask.any() else -torch.inf
         self.highest[name] = max(self.highest.get(name, -torch.inf), top)
+
+
+def _gap(logp_pi: Tensor, logp_mu: Tensor) -> Tensor:
+    """|log pi - log mu|, finite: shape of the inputs; two impossible tokens agree."""
+    gap = (logp_pi - logp_mu).abs()
+    return torch.where(logp_pi == logp_mu, 0.0, gap).nan_to_num(nan=torch.nan, posinf=IMPOSSIBLE_GAP)
 
 
 def _share(part: float, whole: float) -> float:

@@ -20,7 +20,7 @@ from methods.backend.batch_rollout import SUPPORT_IDS
 from methods.backend.engine import init_process_group
 from methods.backend.experts import differences, recording, routers
 from methods.backend.mini_batches import TetherTrainingWorker, mini_batches, with_settings
-from methods.backend.needs import ANCHOR, degenerate
+from methods.backend.needs import ANCHOR, degenerate, refuse_impossible_batch
 from methods.backend.policy_loss import method_of
 from methods.backend.support_loss import SupportLoss
 from methods.backend.token_metrics import TokenMetrics
@@ -60,6 +60,7 @@ class TetherWorker(ActorRolloutRefWorker):
         radius = self.support_loss.metrics.radius
         self.support_loss.metrics = TokenMetrics(radius=radius)
         rows, mini_batch, epochs = data.shape[0], tu.get(data, "mini_batch_size"), tu.get(data, "epochs")
+        refuse_impossible_batch(data, mini_batch, torch.distributed.get_rank(), torch.distributed.get_world_size())
         if Needs.RECOMPUTED_ANCHOR in needs:
             if rows * torch.distributed.get_world_size() == mini_batch and epochs == 1:
                 raise ValueError(degenerate(self.support_loss.config.policy_loss.loss_mode))

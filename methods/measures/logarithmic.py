@@ -48,6 +48,6 @@ def _js_gradient(mu: Tensor, pi: Tensor) -> Tensor:
 
 
 FORWARD_KL = Measure("forward_kl", "KL(mu || pi)", _forward_kl, _forward_kl_gradient)
-REVERSE_KL = Measure("reverse_kl", "KL(pi || mu)", _reverse_kl, _reverse_kl_gradient)
-JEFFREYS = Measure("jeffreys", "KL(mu || pi) + KL(pi || mu)", _jeffreys, _jeffreys_gradient)
+REVERSE_KL = Measure("reverse_kl", "KL(pi || mu)", _reverse_kl, _reverse_kl_gradient, log_of_mu=True)
+JEFFREYS = Measure("jeffreys", "KL(mu || pi) + KL(pi || mu)", _jeffreys, _jeffreys_gradient, log_of_mu=True)
 JS = Measure("js", "JS(mu, pi)", _js, _js_gradient)

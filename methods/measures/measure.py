@@ -26,7 +26,8 @@ class Measure:
     """A divergence: `value` and `logit_gradient` map (mu, pi), both [..., n], to [...] and [..., n].
 
     divides: the value has a quotient of masses in it, so that a mass of pure rounding may not stand below. kinked: its
-    slope jumps where masses are equal, so that a difference of pure rounding may not decide.
+    slope jumps where masses are equal, so that a difference of pure rounding may not decide. log_of_mu: mu stands under
+    a logarithm that something else weighs.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Measure:
     logit_gradient: Callable[[Tensor, Tensor], Tensor]
     divides: bool = False
     kinked: bool = False
+    log_of_mu: bool = False
 
 
 def log_quotient(numerator: Tensor, denominator: Tensor) -> Tensor:

@@ -17,10 +17,19 @@ def reduced_cells(measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_
     Where a measure divides by a mass, both tails are raised to what the sum's rounding can be: a tail below that is
     no information, and 0 against 6e-8 would put a token at any distance. Where its slope jumps at equality, tails that
     differ by no more than that are equal. A softmax leaves no tail empty, so an empty one of pi is taken for what the
-    rounding can hide, up to that of mu.
+    rounding can hide, up to that of mu; and one of mu, where the measure takes the logarithm of mu.
+    Raises ValueError for other shapes: they would be broadcast.
     """
+    if mu.shape != pi.shape or mu_tail.shape != mu.shape[:-1] or pi_tail.shape != mu.shape[:-1]:
+        raise ValueError(
+            f"mu, pi, mu_tail, pi_tail of shapes {tuple(mu.shape)}, {tuple(pi.shape)}, {tuple(mu_tail.shape)}, "
+            f"{tuple(pi_tail.shape)}: allowed are [..., S] twice and [...] twice"
+        )
     floor = TAIL_ROUNDINGS * torch.finfo(mu.dtype).eps
-    pi_tail = torch.where(pi_tail == 0, mu_tail.clamp(max=floor), pi_tail)
+    filled = torch.where(pi_tail == 0, mu_tail.clamp(max=floor), pi_tail)
+    if measure.log_of_mu:
+        mu_tail = torch.where(mu_tail == 0, pi_tail.clamp(max=floor), mu_tail)
+    pi_tail = filled
     if measure.divides:
         mu_tail, pi_tail = mu_tail.clamp(min=floor), pi_tail.clamp(min=floor)
     if measure.kinked:

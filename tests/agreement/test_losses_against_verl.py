@@ -100,7 +100,8 @@ def gradient(batch: Batch, config: Any, counts: Batch | None = None) -> Tensor:
     whole = counts or batch
     tokens, sequences = int(whole.mask.sum()), int(whole.mask.any(-1).sum())
     config.global_batch_info.update(dp_size=1, batch_num_tokens=tokens, global_batch_size=sequences)
-    config.global_batch_info["loss_scale_factor"] = None
+    # Without it verl's losses divide by this width, and ours refuse.
+    config.global_batch_info["loss_scale_factor"] = batch.mask.shape[-1]
     logp = batch.logp.clone().requires_grad_()
     loss, _ = get_policy_loss_fn(config.policy_loss.loss_mode)(
         batch.old, logp, batch.advantages, batch.mask, config.loss_agg_mode, config

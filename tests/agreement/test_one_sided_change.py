@@ -132,7 +132,7 @@ def shipped_changes(name: str) -> Iterator[tuple[Any, Any, Any]]:
         yield BINARY_MEASURES, last, scaled(BINARY_MEASURES[last])
     elif kind == "weight":
         method = registry.get(last)
-        yield registry._METHODS, last, replace(method, coefficient=scaled(method.coefficient))
+        yield registry._METHODS, last, replace(method, function=scaled(method.function))
     elif name == "interval":
         bounds = certificate._DIRECTIONS[FORWARD_KL.name]
         yield certificate._DIRECTIONS, FORWARD_KL.name, lambda known: bounds(known).scaled(FACTOR)

@@ -179,7 +179,7 @@ def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
             sampled=sampled,
             uniforms=values["uniforms"],
         )
-        config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
+        config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode, loss_scale_factor=3)
         with carrying(carried):
             loss, _ = get_policy_loss_fn(loss_name(name))(values["old"], logp, values["advantages"], mask, mode, config)
         loss.backward()
@@ -193,7 +193,7 @@ def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
 def test_an_empty_micro_batch_gives_a_connected_zero() -> None:
     """field case 4: no valid token, with verl's global token count: loss 0, gradient exactly 0."""
     for mode in MODES:
-        config = actor_config(PolicyLossConfig(loss_mode="drpo"), mode)
+        config = actor_config(PolicyLossConfig(loss_mode="drpo"), mode, loss_scale_factor=2)
         config.global_batch_info.update(dp_size=1, batch_num_tokens=4, global_batch_size=2)
         logp = torch.full((2, 2), -1.0, requires_grad=True)
         mask = torch.zeros(2, 2, dtype=torch.bool)

@@ -90,6 +90,8 @@ def test_every_option_of_every_method_is_tried() -> None:
 def test_an_unknown_option_lists_the_known_ones(method: str) -> None:
     known = ", ".join(sorted(BAD[method])) or "none"
     want = f"method {method}: unknown option 'detla'; its options are: {known}"
+    if "delta" in BAD[method]:
+        want += "; did you mean 'delta'?"
     with pytest.raises(MethodConfigError, match=f"^{re.escape(want)}$"):
         registry.get(method).configure({"detla": 0.15})
 

@@ -191,7 +191,7 @@ def test_methods_that_rank_a_mini_batch_see_one_token_at_a_time(monkeypatch: pyt
         return method.coefficient(signals, config)  # type: ignore[arg-type]
 
     spy = registry.Method(
-        "spy", "Spy", "none", "N", coefficient, method.config_type, Needs.MINI_BATCH | method.needs, "none"
+        "spy", "Spy", "none", "N", coefficient, method.config_type, Needs.MINI_BATCH | Needs.FULL | method.needs, "none"
     )
     alone = curve.curves(spy, spy.configure(), mus=(0.1,))
     assert len(seen) == 2 * (len(curve.LOGITS) + 1)

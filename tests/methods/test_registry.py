@@ -68,7 +68,8 @@ def test_loading_again_changes_nothing() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(registry.UnknownMethodError) as error:
         registry.get("dpro")
-    assert str(error.value) == f"unknown method 'dpro'; known are: {', '.join(registry.names())}"
+    known = ", ".join(registry.names())
+    assert str(error.value) == f"unknown method 'dpro'; known are: {known}; did you mean 'dro' or 'drpo'?"
     assert isinstance(error.value, KeyError)
 
 

@@ -7,6 +7,7 @@ import argparse
 import difflib
 import json
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pages = commands.add_parser("pages", help="write a page per method")
     pages.add_argument("--folder", type=Path, default=page.PAGES, help="default: methods/pages")
     args = parser.parse_args(arguments)
+    try:
+        registry.load_catalogue()
+    except Exception as error:  # a user's file may raise anything
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        print(f"{parser.prog}: {at.filename}:{at.lineno}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 2
     if args.command == "list":
         return _list(args.json)
     if args.command == "pages":

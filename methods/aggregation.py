@@ -57,8 +57,8 @@ def aggregate(
     ranks; by default those of this call, where an empty row is no sequence. dp_size: ranks whose gradients get
     averaged. loss_scale_factor: the horizon of `seq-mean-token-sum-norm`, by default T.
     An all-masked call gives 0 that still hangs on the graph, with gradient 0.
-    Raises ValueError for an unknown mode, a mask of another shape or with other values than 0 and 1, a scale that is not positive, or dp_size > 1 without
-    the global count.
+    Raises ValueError for an unknown mode, a mask of another shape or of other values than 0 and 1, a scale that is not
+    positive, or dp_size > 1 without the global count.
     """
     if losses.shape != mask.shape:
         raise ValueError(f"mask of shape {tuple(mask.shape)}: allowed is that of the losses, {tuple(losses.shape)}")

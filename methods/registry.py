@@ -26,7 +26,8 @@ Coefficient = Callable[[Signals, Any], Tensor]
 class Method:
     """One policy-gradient method: `coefficient(signals, config)` is g of gradient = E[sum_t g_t grad log pi].
 
-    function: the catalogue file's own, without the checks. mark tells how sure the formula is: F from the paper or its code, S from a secondary source, I inferred, N ours.
+    function: the catalogue file's own, without the checks. mark tells how sure the formula is: F from the paper or its
+    code, S from a secondary source, I inferred, N ours.
     """
 
     name: str

@@ -121,9 +121,7 @@ def sanitise(signals: Signals) -> Signals:
                 f"{field.name} of shape {tuple(value.shape)}: allowed is that of response_mask, {tuple(mask.shape)}"
             )
         if value.dtype == torch.bool:
-            raise ValueError(
-                f"{field.name} of dtype torch.bool: allowed are numbers (the response mask is another field)"
-            )
+            raise ValueError(f"{field.name} of dtype torch.bool: allowed are numbers, flags only in response_mask")
         value = value.detach()
         if field.name == "sampled":
             replaced["sampled"] = torch.where(mask, value, 0)

@@ -46,7 +46,7 @@ def batch(seed: int = 0, scale: float = 1.0, length: int = 8) -> Signals:
 
 
 def extremes(dtype: torch.dtype = torch.float32) -> Signals:
-    """A row for each pair of log-probs at the edge of the number range and each A in (1, -1, 0, 1e4), one token each."""
+    """A row of one token for each pair of log-probs at the edge of the number range and each A in (1, -1, 0, 1e4)."""
     grid = [(pi, mu, a) for pi in FAR_PI for mu in FAR_MU for a in (1.0, -1.0, 0.0, 1e4)]
     logp_pi, logp_mu, advantages = (torch.tensor(c, dtype=torch.float64).unsqueeze(-1) for c in zip(*grid, strict=True))
 

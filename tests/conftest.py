@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# A busy machine is no counterexample.
-settings.register_profile("tether", deadline=None)
+# The same examples on every machine and at every time, so that a red test is red again; TETHER_NEW_EXAMPLES=1 draws new
+# ones and prints how to repeat a failure. No deadline: a busy machine is no counterexample.
+NEW_EXAMPLES = os.environ.get("TETHER_NEW_EXAMPLES") == "1"
+settings.register_profile("tether", deadline=None, derandomize=not NEW_EXAMPLES, database=None, print_blob=NEW_EXAMPLES)
 settings.load_profile("tether")
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -20,7 +20,7 @@ from methods.support import masses
 # Proximity histogram: 32 cells per factor of ten from 1e-8 to 1e2, so a quantile is right to 7.5 per cent.
 _CELLS_PER_DECADE, _LOWEST, _DECADES = 32, -8, 10
 QUANTILES = (0.5, 0.9, 0.99)
-# A token that one policy holds impossible: exp is exactly 0 in float32 from here on, so it is at least this far, in nats.
+# Of a token that one policy holds impossible, in nats: from here on exp is exactly 0 in float32.
 IMPOSSIBLE_GAP = 104.0
 
 

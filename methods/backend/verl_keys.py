@@ -65,8 +65,8 @@ def loss_scale_factor(mode: str, info: Mapping[str, Any], config: Any) -> float 
         given = getattr(config, "loss_scale_factor", None)
     if mode == SCALED_MODE and given is None:
         raise ValueError(
-            f"{ACTOR}.loss_scale_factor = None: loss_agg_mode = {mode} divides by it, and without it by the padded width "
-            "of each batch; allowed is a number > 0, such as data.max_response_length"
+            f"{ACTOR}.loss_scale_factor = None: loss_agg_mode = {mode} divides by it, and without it by the padded "
+            "width of each batch; allowed is a number > 0, such as data.max_response_length"
         )
     return given
 

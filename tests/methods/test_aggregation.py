@@ -141,3 +141,26 @@ def test_an_impossible_token_adds_nothing() -> None:
     losses = token_losses(torch.tensor([[2e-9, 0.5]]), log_prob)
     losses.sum().backward()
     assert losses.tolist() == [[0.0, 0.5]] and log_prob.grad.tolist() == [[0.0, -0.5]]
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 2.0, math.nan])
+def test_a_mask_of_other_values_is_refused(value: float) -> None:
+    """A weight is no mask; advantages, a mask and losses in each other's place are found by it."""
+    losses, mask = torch.ones(2, 2), torch.ones(2, 2)
+    mask[1, 0] = value
+    for call in (lambda: aggregate(losses, mask, "token-mean"), lambda: counts(mask)):
+        with pytest.raises(ValueError, match=rf"^mask\[1, 0\] = {value}: allowed are 0 and 1"):
+            call()
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.uint8, torch.float32, torch.bfloat16])
+def test_a_mask_of_any_dtype_is_one(dtype: torch.dtype) -> None:
+    mask = torch.tensor([[1, 1, 0]]).to(dtype)
+    assert aggregate(torch.tensor([[1.0, 3.0, math.nan]]), mask, "token-mean").item() == 2
+
+
+def test_a_coefficient_of_another_shape_is_refused() -> None:
+    log_prob = torch.zeros(2, 3)
+    for wrong in (torch.ones(2, 1), torch.ones(1, 3), torch.ones(3), torch.tensor(1.0)):
+        with pytest.raises(ValueError, match=r"coefficient of shape .*: allowed is that of log pi, \(2, 3\)"):
+            token_losses(wrong, log_prob)

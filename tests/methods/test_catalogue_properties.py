@@ -26,7 +26,7 @@ from methods.rows import row_max, row_quantile
 from methods.signals import Scope, Signals, Support, sanitise
 from tests.methods.batches import cast, coefficient, mapped, random_batch, selected, spoilt
 from tests.methods.equalities import EQUALITIES, Equality, equal_by_default
-from tests.methods.helpers import batch_properties
+from tests.methods.helpers import SHIPPED, batch_properties
 
 INF = math.inf
 NAMES = registry.names()
@@ -45,7 +45,7 @@ def ranks_over_the_mini_batch(name: str) -> bool:
     return Needs.MINI_BATCH in needs(name)
 
 
-@every_method
+@pytest.mark.parametrize("name", SHIPPED)
 def test_a_file_is_short_and_tells_its_source(name: str) -> None:
     method = registry.get(name)
     module = importlib.import_module(method.module)

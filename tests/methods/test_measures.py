@@ -16,11 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from methods.directions import TAIL_RULES, TAILS, full_direction, predictive_direction, ratio_direction
+from methods.directions import (
+    TAIL_RULES,
+    TAILS,
+    full_direction,
+    predictive_direction,
+    ratio_direction,
+    reduced_direction,
+)
 from methods.masks import proximity, topk_proximity
 from methods.measures import BINARY_MEASURES, L2, MEASURES, Measure, binary_kl, reduced_value
 from methods.signals import sanitise
-from methods.support import FILLER_ID, masses
+from methods.support import FILLER_ID, Masses, masses
 from tests.methods import reference, reference_masks
 from tests.methods.helpers import Rows, changed, measure_properties, pairs_of_logits, random_rows, tensor
 
@@ -169,6 +176,41 @@ def test_a_tail_of_pi_that_rounds_to_nothing_is_no_infinite_distance(name: str) 
     assert 0 <= found < 1e-4
     # An empty cell that is an id's own, not what a sum left over, is another matter.
     assert reduced_value(MEASURES[name], torch.tensor([0.9, 0.1]), pi, tail * 0, tail * 0) >= 1e6
+
+
+@every_measure
+@pytest.mark.parametrize("empty", ["mu", "pi", "both"])
+def test_no_tail_that_rounds_to_nothing_puts_a_token_far_away(measure: Measure, empty: str) -> None:
+    """Either policy's tail, and both, against what is left of the other: value and direction stay of the tail's size."""
+    left, none = torch.tensor(2e-6), torch.tensor(0.0)
+    rest, certain = torch.stack([1 - left, none]), torch.tensor([1.0, 0.0])
+    mu, mu_tail = (certain, none) if empty in ("mu", "both") else (rest, left)
+    pi, pi_tail = (certain, none) if empty in ("pi", "both") else (rest, left)
+    assert 0 <= reduced_value(measure, mu, pi, mu_tail, pi_tail) < 1e-4
+    cells = Masses(mu, pi, mu_tail, pi_tail, unseen=torch.tensor(50_000.0))
+    for rule in ("none", "aggregated", "uniform"):
+        assert reduced_direction(measure, cells, torch.tensor(0), rule).abs() < 1e-4, rule
+    if empty == "mu" and measure.log_of_mu:
+        # A cell of mu that is an id's own, not what a sum left over, is another matter.
+        assert reduced_value(measure, certain, torch.tensor([0.9, 0.1]), none, none) >= 1e6
+
+
+@pytest.mark.parametrize("name", ["reverse_kl", "jeffreys"])
+def test_real_mass_over_an_empty_tail_of_mu_counts_at_its_size(name: str) -> None:
+    """pi keeps .01 where mu leaves less than 8 roundings, 2^-20: .01 log(.01 / 2^-20) + .99 log .99 = .083, not 1e6."""
+    mu, pi = torch.tensor([1.0, 0.0]), torch.tensor([0.99, 0.0])
+    found = reduced_value(MEASURES[name], mu, pi, torch.tensor(0.0), torch.tensor(0.01))
+    far = math.log(0.01 / 2**-20)
+    reverse, forward = 0.01 * far + 0.99 * math.log(0.99), -math.log(0.99) - 2**-20 * far
+    assert found.item() == pytest.approx(reverse + (forward if name == "jeffreys" else 0.0), rel=1e-5)
+
+
+def test_masses_of_another_shape_are_refused() -> None:
+    """They would be broadcast: one tail for every token, one policy for every row."""
+    mu, tail = torch.full((3, 2), 0.4), torch.full((3,), 0.2)
+    for wrong in ((mu, mu, tail[:1], tail), (mu, mu[:1], tail, tail), (mu, mu, tail, tail.unsqueeze(-1))):
+        with pytest.raises(ValueError, match=r"of shapes .*: allowed are \[[.]{3}, S\] twice and \[[.]{3}\] twice"):
+            reduced_value(MEASURES["tv"], *wrong)
 
 
 @every_measure

@@ -83,6 +83,11 @@ def test_a_catalogue_file_is_short_and_tells_its_source(name: str) -> None:
     assert method.mark in "FSIN" and method.title and "arXiv" in method.source
 
 
+def test_our_methods_are_all_there() -> None:
+    """Beside them a user may have added more."""
+    assert set(SHIPPED) <= set(registry.names()) and len(set(SHIPPED)) == len(SHIPPED)
+
+
 def test_titles_are_unique() -> None:
     titles = [registry.get(name).title for name in registry.names()]
     assert len(set(titles)) == len(titles)

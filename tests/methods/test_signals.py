@@ -11,7 +11,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from methods.signals import Scope, Signals, sanitise
+from methods.signals import Scope, Signals, refuse_impossible_samples, sanitise
+from methods.support import distinct
 from tests.methods.helpers import random_rows
 
 PLAIN = ("logp_pi", "logp_mu", "logp_old", "advantages", "sum_pi_squared", "entropy")
@@ -133,3 +134,63 @@ def test_sampled_ids_are_kept_inside_the_mask_and_neutral_outside() -> None:
     zeros = torch.zeros(1, 2)
     got = sanitise(Signals(zeros, zeros, zeros, mask, sampled=torch.tensor([[7, 9]])))
     assert got.sampled is not None and got.sampled.tolist() == [[7, 0]]
+
+
+@pytest.mark.parametrize("value", [0.5, -1.0, 2.0, math.nan])
+def test_a_mask_of_other_values_is_refused(value: float) -> None:
+    signals = complete()
+    mask = torch.ones(2, 3)
+    mask[1, 2] = value
+    with pytest.raises(ValueError, match=rf"^response_mask\[1, 2\] = {value}: allowed are 0 and 1"):
+        sanitise(replace(signals, response_mask=mask))
+
+
+def test_mask_and_advantages_in_each_others_place_are_refused() -> None:
+    """Advantages are no zeros and ones; where they are, a mask of flags is no advantage."""
+    signals = complete()
+    swapped = replace(signals, advantages=signals.response_mask, response_mask=signals.advantages)
+    with pytest.raises(ValueError, match=r"^response_mask\[0, \d\] = .*: allowed are 0 and 1"):
+        sanitise(swapped)
+    with pytest.raises(ValueError, match="^advantages of dtype torch.bool: allowed are numbers"):
+        sanitise(replace(swapped, response_mask=torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize("field", ["ids", "logp_mu", "logp_pi", "valid"])
+def test_a_part_of_the_support_of_another_shape_is_refused(field: str) -> None:
+    """[B, 1, S], [B, T, 1] and [T, S] would be broadcast."""
+    signals = complete()
+    part = getattr(signals.support, field)
+    for wrong in (part[:, :1], part[..., :1], part[0]):
+        with pytest.raises(ValueError, match=r"^support[.]\w+ of shape \(.*\): allowed is \(2, 3, \d\)"):
+            sanitise(replace(signals, support=replace(signals.support, **{field: wrong})))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_distributions_of_another_shape_are_refused(place: int) -> None:
+    signals = complete()
+    for wrong in (signals.full[place][:, :1], signals.full[place][..., :1]):
+        pair = [*signals.full]
+        pair[place] = wrong
+        with pytest.raises(ValueError, match=r"^full[.]logp_(mu|pi) of shape \(.*\): allowed is \(2, 3, \d+\)"):
+            sanitise(replace(signals, full=tuple(pair)))
+
+
+def test_an_id_that_is_valid_twice_is_refused() -> None:
+    """Its mass would count twice. A repetition that is marked as such, or lies outside the mask, is none."""
+    signals = complete()
+    ids, valid = signals.support.ids.clone(), signals.support.valid.clone()
+    ids[1, 2, 1] = ids[1, 2, 0]
+    repeated = replace(signals, support=replace(signals.support, ids=ids, valid=torch.ones_like(valid)))
+    with pytest.raises(ValueError, match=r"^support.ids\[\d, \d\]: an id is valid in two slots"):
+        sanitise(repeated)
+    sanitise(replace(repeated, support=replace(repeated.support, valid=distinct(ids))))
+    sanitise(replace(repeated, response_mask=torch.zeros(2, 3)))
+
+
+def test_a_token_that_the_rollout_policy_holds_impossible_is_refused() -> None:
+    """By the losses, not by `sanitise`, of which the limits are asked too; outside the mask it is nothing."""
+    logp, mask = torch.tensor([[-1.0, -1.0], [-1.0, -math.inf]]), torch.ones(2, 2, dtype=torch.bool)
+    with pytest.raises(ValueError, match=r"^logp_mu = -inf at sample 1 of a call, token 1: .* allowed is a finite"):
+        refuse_impossible_samples(logp, mask, "a call")
+    mask[1, 1] = False
+    refuse_impossible_samples(logp, mask, "a call")

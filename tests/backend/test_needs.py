@@ -21,14 +21,15 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.workers.config import PolicyLossConfig
 
 from methods import registry
-from methods.backend import launch, needs, policy_loss
-from methods.backend.batch_rollout import jagged
+from methods.backend import launch, needs, policy_loss, support_loss
+from methods.backend.batch_rollout import BatchRolloutManager, jagged
 from methods.backend.local_queue import LocalQueue
 from methods.backend.panel import CellError
 from methods.backend.policy_loss import TetherPolicyLossConfig
 from methods.backend.preflight import check
-from methods.backend.trainer import TetherTrainer
+from methods.backend.trainer import TetherTrainer, rank_order
 from methods.config import MethodConfig
+from methods.contract import MethodError
 from methods.registry import Needs
 from methods.signals import Scope, Signals
 from tests.backend.verl_config import actor_config
@@ -226,7 +227,9 @@ def test_scope_is_the_mini_batch_where_a_call_holds_all_of_it(whole: tuple[list[
 def test_statistics_of_the_vocabulary_without_a_support(probe: Probe, whole: tuple[list[Signals], list[Any]]) -> None:
     """A method that needs sum pi^2 and no candidates runs with top_k = 0, and sees the same numbers."""
     signals = probe.train("no support", method=LOGITS, top_k=0)
-    assert len(signals) == STEPS * MINI_BATCHES and signals[0].support is None
+    assert len(signals) == STEPS * MINI_BATCHES
+    with pytest.raises(MethodError, match="reads signals.support"):
+        _ = signals[0].support
     first = whole[0][0]
     for name in ("sum_pi_squared", "entropy"):
         mine, theirs = getattr(signals[0], name), getattr(first, name)
@@ -324,3 +327,63 @@ def test_a_loss_of_verls_own_takes_no_options_of_ours(name: str) -> None:
     with pytest.raises(ValueError, match=rf"policy_loss.loss_mode = '{name}' is a loss of verl's own"):
         TetherPolicyLossConfig(loss_mode=name, options={})
     assert policy_loss.requirements(PolicyLossConfig(loss_mode=name)) == Needs.SAMPLED
+
+
+def test_an_impossible_sample_stops_a_run_before_any_step(tiny_world: Any, tmp_path: Path) -> None:
+    """It stands in the last mini-batch; the optimiser has taken no step, and the sample is named, not its row there."""
+    from methods.backend import rollout
+
+    generate, sample = rollout.HFRollout.generate, 30
+
+    def spoilt(self: Any, prompts: Any, step: int, validate: bool, *rest: Any, **named: Any) -> Any:
+        out = generate(self, prompts, step, validate, *rest, **named)
+        if not validate:
+            out.logp[sample, 0] = -torch.inf
+        return out
+
+    cell = tiny_world.cell(tmp_path / "run", method="drpo", mini_batches=MINI_BATCHES, steps=1, validate_every=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollout.HFRollout, "generate", spoilt)
+        trainer = launch.build_trainer(cell)
+        with pytest.raises(ValueError, match=rf"^logp_mu = -inf at sample {sample} of the training batch, token 0: "):
+            trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
+        assert trainer.worker.actor.engine.optimizer_steps == 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_the_sample_is_the_one_that_was_sampled(ranks: int) -> None:
+    """Whatever rank trains it; a token outside the response mask may be impossible."""
+    rows, mini_batch = 32, 8
+    lengths = torch.tensor([1, 2, 3, 4] * 8)
+    for sample, token in ((0, 0), (13, 1), (31, 3)):
+        logp, mask = torch.full((rows, 4), -1.0), torch.ones(rows, 4)
+        logp[sample, token] = -torch.inf
+        logp[2, 2], mask[2, 2] = -torch.inf, 0.0
+        order, share = rank_order(rows, mini_batch, ranks), rows // ranks
+        messages = []
+        for rank in range(ranks):
+            own = order[rank * share : (rank + 1) * share]
+            data = {
+                "old_log_probs": jagged(logp[own], lengths[own]),
+                "response_mask": jagged(mask[own], lengths[own]),
+            }
+            try:
+                needs.refuse_impossible_batch(data, mini_batch, rank, ranks)
+            except ValueError as error:
+                messages.append(str(error))
+        assert len(messages) == 1, (sample, messages)
+        assert messages[0].startswith(f"logp_mu = -inf at sample {sample} of the training batch, token {token}: ")
+
+
+def test_a_repeated_candidate_is_no_whole_vocabulary() -> None:
+    """Id 2 is named by no candidate: what mu gives it would be missing from mu, here .5 or .2 of it."""
+    padded = support_loss._Padder(torch.tensor([2]))
+    logits, ids = torch.zeros(2, 3), torch.tensor([[0, 1, 2, 1], [2, 0, 1, 0]])
+    logp = torch.tensor([[0.5, 0.3, 0.2, 0.3], [0.5, 0.3, 0.2, 0.3]]).log()
+    mu, _ = support_loss._full(logits, ids, logp, padded)
+    assert torch.allclose(mu.exp().sum(-1), torch.ones(1, 2))
+    for wrong in (1, -1, 3):
+        repeated = ids.clone()
+        repeated[1, 0] = wrong
+        with pytest.raises(ValueError, match=r"candidates of token 1 .* do not name id 2: .* each of the 3 ids"):
+            support_loss._full(logits, repeated, logp, padded)

@@ -9,6 +9,8 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -16,15 +18,18 @@ import torch
 import verl  # noqa: F401
 from omegaconf import OmegaConf
 from tensordict import TensorDict
-from verl.trainer.ppo.core_algos import get_policy_loss_fn
+from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, get_policy_loss_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from methods import registry
+from methods import registry, synthetic
 from methods.backend import plugin  # noqa: F401
-from methods.backend.policy_loss import Carried, TetherPolicyLossConfig, carrying, loss_name
+from methods.backend.policy_loss import Carried, TetherPolicyLossConfig, _policy_loss, carrying, loss_name
+from methods.backend.support_loss import SupportLoss
+from methods.backend.token_metrics import TokenMetrics
 from methods.config import MethodConfigError
+from methods.contract import MethodError
 from methods.registry import Needs, UnknownMethodError
 from methods.signals import Scope, Signals, Support, sanitise
 from methods.support import united
@@ -211,6 +216,145 @@ def test_a_dropped_token_may_be_impossible() -> None:
     loss.backward()
     assert logp.grad is not None
     assert loss.item() == pytest.approx(0.5) and logp.grad.tolist() == [[0.0, -0.5]]
+
+
+def called(name: str, signals: Signals, mode: str = "token-mean", config: Any = None, **changes: Any) -> Any:
+    """(loss, metrics, log pi) of a registered loss on a batch with everything carried; a call is the mini-batch."""
+    carried = ("logp_old", "support", "sum_pi_squared", "entropy", "vocab_size", "full", "sampled", "uniforms")
+    config = config or actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
+    logp = signals.logp_pi.clone().requires_grad_()
+    with carrying(Carried(**{field: getattr(signals, field) for field in carried}, **changes)):
+        loss, metrics = get_policy_loss_fn(config.policy_loss.loss_mode)(
+            signals.logp_mu, logp, signals.advantages, signals.response_mask, mode, config
+        )
+    return loss, metrics, logp
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_sampled_token_of_log_prob_minus_infinity_is_refused(name: str) -> None:
+    """mu cannot have sampled it, and its ratio would be the largest that there is; under the mask it is nothing."""
+    signals = synthetic.batch()
+    logp_mu = signals.logp_mu.clone()
+    logp_mu[5, 2] = -math.inf
+    with pytest.raises(
+        ValueError, match=r"^logp_mu = -inf at sample 5 of a call of the loss with 12 samples, token 2: "
+    ):
+        called(name, replace(signals, logp_mu=logp_mu))
+    logp_mu[5, 2], logp_mu[~signals.response_mask] = -1.0, -math.inf
+    called(name, replace(signals, logp_mu=logp_mu))
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_mask_that_is_none_is_refused(name: str) -> None:
+    """Weights in place of zeros and ones, and the mask and the advantages in each other's place."""
+    signals = synthetic.batch()
+    for mask, advantages in (
+        (0.5 * signals.response_mask, signals.advantages),
+        (signals.advantages, signals.response_mask),
+    ):
+        with pytest.raises(ValueError, match=r"^response_mask\[0, 0\] = .*: allowed are 0 and 1"):
+            called(name, replace(signals, response_mask=mask, advantages=advantages))
+    for dtype in (torch.int64, torch.float32):
+        loss = called(name, replace(signals, response_mask=signals.response_mask.to(dtype)))[0]
+        assert torch.equal(loss, called(name, signals)[0])
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_a_token_that_pi_holds_impossible_breaks_no_metric(name: str) -> None:
+    """Without our worker and with it: a finite loss, gradient 0 at that token, finite metrics."""
+    signals = synthetic.batch()
+    logp_pi = signals.logp_pi.clone()
+    logp_pi[5, 2] = -math.inf
+    impossible = replace(signals, logp_pi=logp_pi)
+    ours = TokenMetrics()
+    for metrics in (None, ours):
+        loss, plain, logp = called(name, impossible, metrics=metrics)
+        loss.backward()
+        assert logp.grad[5, 2] == 0 and logp.grad.isfinite().all() and loss.isfinite()
+        assert all(map(math.isfinite, plain.values())) and bool(plain) == (metrics is None)
+    assert all(map(math.isfinite, ours.summary().values()))
+
+
+@pytest.fixture
+def mine(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], Signals]:
+    """Registers a coefficient as the loss `mine`, as a user's file would; returns a batch to call it on."""
+    registry.load_catalogue()
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+
+    def planted(coefficient: Any) -> Signals:
+        registry.register("mine", title="Mine", source="none", mark="N")(coefficient)
+        monkeypatch.setitem(POLICY_LOSS_REGISTRY, "mine", _policy_loss(registry.get("mine")))
+        return synthetic.batch()
+
+    return planted
+
+
+def test_what_is_no_coefficient_never_becomes_a_loss(mine: Callable[[Any], Signals]) -> None:
+    """A number would be broadcast to every token. All kinds: tests/methods/test_contract.py."""
+    for wrong, shown in ((lambda s, _: 1.0, "1.0"), (lambda s, _: s.advantages[:, :1], r"a tensor of shape \[12, 1\]")):
+        signals = mine(wrong)
+        with pytest.raises(MethodError, match=rf"^method mine returned {shown}, expected a float tensor \[B, T\] = "):
+            called("mine", signals)
+
+
+def test_a_signal_that_was_not_asked_for_is_hidden_everywhere(mine: Callable[[Any], Signals]) -> None:
+    """With our worker, where the signal is there, as in a foreign run, where it is not: the same words."""
+    signals = mine(lambda s, _: s.advantages * s.support.logp_pi[..., 0])
+    want = "^method mine reads signals.support, which it does not ask for: add needs=Needs.TOP_K$"
+    with pytest.raises(MethodError, match=want):
+        called("mine", signals)
+    with pytest.raises(MethodError, match=want):
+        get_policy_loss_fn("mine")(signals.logp_mu, signals.logp_pi, signals.advantages, signals.response_mask)
+
+
+def test_a_sum_over_a_horizon_needs_the_horizon() -> None:
+    """Three token losses of 1, padded by 0, 3 and 9 columns: 3 / 3 each with it, refused without it."""
+    mode = "seq-mean-token-sum-norm"
+    for columns in (0, 3, 9):
+        logp, mask = torch.full((1, 3 + columns), -1.0), torch.arange(3 + columns).unsqueeze(0) < 3
+        arguments = (logp, logp.clone().requires_grad_(), torch.ones_like(logp), mask, mode)
+        for given in (actor_config(PolicyLossConfig(loss_mode="pg_is"), mode), None):
+            with pytest.raises(ValueError, match=r"^actor_rollout_ref.actor.loss_scale_factor = None: .*max_response_"):
+                get_policy_loss_fn("pg_is")(*arguments, given)
+        config = actor_config(PolicyLossConfig(loss_mode="pg_is"), mode, loss_scale_factor=3)
+        assert get_policy_loss_fn("pg_is")(*arguments, config)[0].item() == pytest.approx(1.0)
+
+
+ACTOR_KEYS = {"clip_ratio": 0.05, "clip_ratio_low": 0.05, "clip_ratio_high": 0.28, "clip_ratio_c": 10.0, "tau_pos": 2.0}
+
+
+@pytest.mark.parametrize("key", [*ACTOR_KEYS, "dro_beta"])
+@pytest.mark.parametrize("name", registry.names())
+def test_a_key_of_verls_that_would_do_nothing_is_refused(name: str, key: str) -> None:
+    """Once it differs from verl's default, whatever our own options are; the options that count are named."""
+    theirs, keys = ({"dro_beta": 0.3}, {}) if key == "dro_beta" else ({}, {key: ACTOR_KEYS[key]})
+    config = actor_config(PolicyLossConfig(loss_mode=loss_name(name), **theirs), **keys)
+    with pytest.raises(ValueError, match=rf"^actor_rollout_ref[.]actor[.\w]*[.]{key} = .*: method {name} ") as error:
+        called(name, synthetic.batch(), config=config)
+    own = [field.name for field in fields(registry.get(name).config_type)]
+    assert any(option in str(error.value) for option in own) or (not own and "no options" in str(error.value))
+
+
+def test_the_refusal_names_the_option_that_counts() -> None:
+    actor = actor_config(PolicyLossConfig(loss_mode="dppo_binary_tv"), clip_ratio_low=0.05, clip_ratio_c=10.0)
+    with pytest.raises(ValueError) as error:
+        called("dppo_binary_tv", synthetic.batch(), config=actor)
+    assert str(error.value) == (
+        "actor_rollout_ref.actor.clip_ratio_low = 0.05, actor_rollout_ref.actor.clip_ratio_c = 10.0: method "
+        "dppo_binary_tv reads no such key; leave it at verl's default, set "
+        "+actor_rollout_ref.actor.policy_loss.options.delta and "
+        "+actor_rollout_ref.actor.policy_loss.options.ratio_cap in its place, with "
+        "actor_rollout_ref.actor.policy_loss._target_=methods.backend.policy_loss.TetherPolicyLossConfig"
+    )
+    with pytest.raises(ValueError, match="clip_ratio_low = 0.05"):
+        SupportLoss(actor, 12)
+
+
+@pytest.mark.parametrize("name", registry.names())
+def test_verls_defaults_and_null_are_no_settings(name: str) -> None:
+    for changes in ({}, {"clip_ratio_low": None, "clip_ratio_high": None}):
+        config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), **changes)
+        assert called(name, synthetic.batch(), config=config)[0].isfinite()
 
 
 def test_a_fresh_worker_knows_every_loss() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -93,3 +94,25 @@ def test_nothing_observed_gives_nothing() -> None:
     s, g = signals()
     empty.observe(Signals(s.logp_pi, s.logp_mu, s.advantages, torch.zeros_like(s.response_mask)), g)
     assert empty.summary() == {}
+
+
+def test_an_impossible_token_is_far_away_and_finite() -> None:
+    """pi = 0 at the sampled token and at a candidate: 104 nats, where exp is 0 in float32; both impossible: no gap."""
+    s, g = signals()
+    logp_pi, logp_mu = s.logp_pi.clone(), s.logp_mu.clone()
+    place, other = (tuple(int(i) for i in s.response_mask.nonzero()[n]) for n in (0, 1))
+    logp_pi[place], logp_pi[other], logp_mu[other] = -math.inf, -math.inf, -math.inf
+    assert s.support is not None
+    support = replace(s.support, logp_pi=s.support.logp_pi.clone())
+    support.logp_pi[(*place, 0)] = -math.inf
+    metrics, without = TokenMetrics(), TokenMetrics()
+    metrics.observe(replace(s, logp_pi=logp_pi, logp_mu=logp_mu, support=support), g)
+    out = metrics.summary()
+    assert all(map(math.isfinite, out.values()))
+    assert out["gap/sampled_max"] == out["gap/topk_max"] == 104.0
+    kept = s.response_mask.clone()
+    kept[place] = kept[other] = False
+    without.observe(replace(s, response_mask=kept), g)
+    rest = without.summary()
+    total = rest["gap/sampled_mean"] * rest["tokens/response"] + 104.0
+    assert out["gap/sampled_mean"] * out["tokens/response"] == pytest.approx(total)

@@ -181,7 +181,7 @@ def test_a_tail_of_pi_that_rounds_to_nothing_is_no_infinite_distance(name: str) 
 @every_measure
 @pytest.mark.parametrize("empty", ["mu", "pi", "both"])
 def test_no_tail_that_rounds_to_nothing_puts_a_token_far_away(measure: Measure, empty: str) -> None:
-    """Either policy's tail, and both, against what is left of the other: value and direction stay of the tail's size."""
+    """Either policy's tail, or both, against what is left of the other: value and direction are of the tail's size."""
     left, none = torch.tensor(2e-6), torch.tensor(0.0)
     rest, certain = torch.stack([1 - left, none]), torch.tensor([1.0, 0.0])
     mu, mu_tail = (certain, none) if empty in ("mu", "both") else (rest, left)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -337,9 +337,11 @@ def test_an_impossible_sample_stops_a_run_before_any_step(tiny_world: Any, tmp_p
 
     def spoilt(self: Any, prompts: Any, step: int, validate: bool, *rest: Any, **named: Any) -> Any:
         out = generate(self, prompts, step, validate, *rest, **named)
-        if not validate:
-            out.logp[sample, 0] = -torch.inf
-        return out
+        if validate:
+            return out
+        logp = out.logp.clone()
+        logp[sample, 0] = -torch.inf
+        return replace(out, logp=logp)
 
     cell = tiny_world.cell(tmp_path / "run", method="drpo", mini_batches=MINI_BATCHES, steps=1, validate_every=1)
     with pytest.MonkeyPatch.context() as patch:

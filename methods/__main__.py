@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from methods import registry
-from methods.check import check, run
 from methods.config import MethodConfigError
 from methods.describe import page
+from methods.describe.check import check, run
 from methods.describe.facts import facts
 
 

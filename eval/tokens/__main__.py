@@ -83,11 +83,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             write_tables(inputs.found(args.records), args.tables, args.verdicts)
         else:
             from methods import registry
+            from methods.config import did_you_mean
 
             known = registry.names()
             for name in args.methods or ():
                 if name not in known:
-                    raise InputError(f"--methods {name!r}: allowed are {', '.join(known)}")
+                    raise InputError(f"--methods {name!r}: allowed are {', '.join(known)}{did_you_mean(name, known)}")
             print_replay(args.record, args.methods or known)
     except (InputError, OSError) as error:
         print(f"eval.tokens: error: {error}", file=sys.stderr)

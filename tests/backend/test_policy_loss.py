@@ -23,13 +23,14 @@ from verl.utils.config import omega_conf_to_dataclass
 from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 from verl.workers.utils.losses import ppo_loss
 
-from methods import registry, synthetic
+from methods import registry
 from methods.backend import plugin  # noqa: F401
 from methods.backend.policy_loss import Carried, TetherPolicyLossConfig, _policy_loss, carrying, loss_name
 from methods.backend.support_loss import SupportLoss
 from methods.backend.token_metrics import TokenMetrics
 from methods.config import MethodConfigError
 from methods.contract import MethodError
+from methods.describe import synthetic
 from methods.registry import Needs, UnknownMethodError
 from methods.signals import Scope, Signals, Support, sanitise
 from methods.support import united

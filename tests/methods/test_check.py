@@ -16,8 +16,8 @@ from torch import Tensor
 
 from methods import registry
 from methods.__main__ import main
-from methods.check import check
 from methods.config import MethodConfig, check_cap, check_positive
+from methods.describe.check import check
 from methods.registry import Needs
 from methods.signals import Signals
 

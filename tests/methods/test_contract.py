@@ -18,9 +18,9 @@ import torch
 from methods.config import MethodConfig
 from methods.contract import BRINGS, MethodError, Needs
 from methods.describe.curve import curves
+from methods.describe.synthetic import batch
 from methods.registry import Method
 from methods.signals import Signals, sanitise
-from methods.synthetic import batch
 
 B, T = batch().logp_pi.shape
 EVERYTHING = ~Needs.SAMPLED

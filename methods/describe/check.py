@@ -13,10 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods import registry, synthetic
+from methods import registry
 from methods.aggregation import aggregate, token_losses
 from methods.config import MethodConfig, MethodConfigError
 from methods.contract import MethodError
+from methods.describe import synthetic
 from methods.registry import Method, Needs
 from methods.signals import Signals, sanitise
 

@@ -29,7 +29,7 @@ measure_properties = settings(properties, max_examples=25)
 
 
 # Our methods, written out: each owes a page, a definition test and bad values of its options, which a method that a
-# user adds does not. The latter is held to what is true of every method (test_check.py, test_catalogue_properties.py).
+# user adds does not. The latter is held to the contract of every method (test_check.py), and trained (tests/backend).
 SHIPPED = (
     "cispo",
     "cppo",

@@ -1,7 +1,7 @@
-"""Claim (property): at the edge of the number range every method's g is finite, and 0 for a token without advantage.
+"""Claim (property): at the edge of the number range each of our methods' g is finite, and 0 for a token without advantage.
 
 Impossible, certain and stale tokens under each of the three policies, alone in a row and all in one (field case 1).
-Refused inputs are the claim of test_signals.py.
+Refused inputs are the claim of test_signals.py, a user's method that of test_check.py.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from methods import registry
 from methods.signals import Scope, Signals, Support
 from methods.support import united
 from tests.methods.batches import coefficient
+from tests.methods.helpers import SHIPPED
 
 INF = math.inf
-every_method = pytest.mark.parametrize("name", registry.names())
+every_method = pytest.mark.parametrize("name", SHIPPED)
 
 # A regulariser without |A| acts on a token without advantage too.
 MOVES_WITHOUT_ADVANTAGE = {"dro", "drpo_unweighted"}

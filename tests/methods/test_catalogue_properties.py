@@ -1,9 +1,9 @@
-"""Claim (property): for every method of the catalogue, whoever wrote it, g depends on what it may look at alone.
+"""Claim (property): for every method of ours g depends on what it may look at alone.
 
 Padding, what stands under the response mask, the order of the rows, other rows (unless the method declares that it
 ranks over the mini-batch), the split into micro-batches and the dtype change nothing beyond rounding; no g carries a
 gradient; on-policy g is A, with one exception. Not covered: the edge of the number range (test_catalogue_limits.py),
-and whether an engine delivers such inputs.
+whether an engine delivers such inputs, and a method that a user has added, which owes its contract (test_check.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.methods.equalities import EQUALITIES, Equality, equal_by_default
 from tests.methods.helpers import SHIPPED, batch_properties
 
 INF = math.inf
-NAMES = registry.names()
+NAMES = SHIPPED
 every_method = pytest.mark.parametrize("name", NAMES)
 
 # One sample of a KL penalty has a gradient at pi = mu, which only the expectation removes.
@@ -45,7 +45,7 @@ def ranks_over_the_mini_batch(name: str) -> bool:
     return Needs.MINI_BATCH in needs(name)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
+@every_method
 def test_a_file_is_short_and_tells_its_source(name: str) -> None:
     method = registry.get(name)
     module = importlib.import_module(method.module)
@@ -221,7 +221,7 @@ def test_only_what_is_needed_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
-@pytest.mark.parametrize("name", registry.names())
+@every_method
 def test_an_empty_batch_has_an_empty_coefficient(name: str, shape: tuple[int, int]) -> None:
     """No rows, or rows without a token: nothing to weigh, and no crash in a maximum or a quantile."""
     method = registry.get(name)

@@ -58,10 +58,10 @@ def test_tied_logits_are_read_at_the_recorded_ids() -> None:
 
 def test_the_trainer_never_chooses_candidates() -> None:
     """Field case 31: only the sampler ranks the vocabulary, and the token study, which asks what another K would have
-    seen; everything that trains uses what was recorded."""
+    seen, and the made-up rollout of `methods check`; everything that trains uses what was recorded."""
     root = Path(methods.__file__).parent
     choosing = {p.relative_to(root).as_posix() for p in root.rglob("*.py") if ".topk(" in p.read_text()}
-    assert choosing == {"backend/sampling.py", "token_study.py"}
+    assert choosing == {"backend/sampling.py", "token_study.py", "describe/synthetic.py"}
 
 
 def test_mass_above_one() -> None:

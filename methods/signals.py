@@ -44,6 +44,8 @@ class Support:
 class Signals:
     """Per-token inputs of a coefficient function; everything is detached.
 
+    A method sees those that may be None only where its `needs` ask for them (methods/contract.py).
+
     logp_pi, logp_mu: [B, T] log-probs of the sampled token at the sampling temperature.
     advantages: [B, T]. response_mask: [B, T] bool.
     logp_old: [B, T] or None, log-probs of the weights before this rollout's first update (recomputed anchor).
@@ -154,23 +156,22 @@ def _check_slots(name: str, mask: Tensor, **parts: Tensor) -> None:
             )
 
 
-def refuse_impossible_samples(logp_mu: Tensor, mask: Tensor, where: str) -> None:
-    """Raises ValueError for a token inside the mask, both [B, T], that the rollout policy sampled at log-prob -inf.
+class ImpossibleSampleError(ValueError):
+    """The rollout policy sampled a token at log-prob -inf: its ratio would be the largest that there is."""
 
-    Its ratio would be the largest that there is. `where` says what the rows are.
-    """
+    def __init__(self, i: int, t: int, where: str) -> None:
+        super().__init__(
+            f"logp_mu = -inf at sample {i} of {where}, token {t}: the rollout policy cannot have sampled what it holds "
+            "impossible; allowed is a finite log-prob of every sampled token"
+        )
+
+
+def refuse_impossible_samples(logp_mu: Tensor, mask: Tensor, where: str) -> None:
+    """Raises ImpossibleSampleError for a token inside the mask, both [B, T]; `where` says what the rows are."""
     impossible = (logp_mu == -torch.inf) & mask
     if impossible.any():
         i, t = (int(place) for place in impossible.nonzero()[0])
-        raise ValueError(impossible_sample(i, t, where))
-
-
-def impossible_sample(i: int, t: int, where: str) -> str:
-    """The message about token t of sample i."""
-    return (
-        f"logp_mu = -inf at sample {i} of {where}, token {t}: the rollout policy cannot have sampled a token that it "
-        "holds impossible; allowed is a finite log-prob of every sampled token"
-    )
+        raise ImpossibleSampleError(i, t, where)
 
 
 def _sanitise_support(support: Support, mask: Tensor) -> Support:

@@ -27,6 +27,8 @@ from methods.backend.preflight import check
 from methods.backend.ray_watch import RayLostError
 from methods.backend.recipe import verl_overrides
 from methods.backend.rollout_settings import ENGINES, SERVERS
+from methods.contract import MethodError
+from methods.signals import ImpossibleSampleError
 
 
 def compose(cell: Cell) -> Any:
@@ -213,7 +215,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (CellError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (RayLostError, run_folder.DiskFullError) as error:
+    except (RayLostError, run_folder.DiskFullError, MethodError, ImpossibleSampleError) as error:
         # verl's progress bar has left its line open.
         print(f"\nerror: {error}", file=sys.stderr)
         return 1

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from methods.backend.sampling import generator
 from methods.registry import Needs
-from methods.signals import Scope, Signals, impossible_sample
+from methods.signals import ImpossibleSampleError, Scope, Signals
 
 if TYPE_CHECKING:
     from methods.backend.panel import Panel
@@ -115,7 +115,7 @@ def refuse_what_is_missing(method: str, needs: Needs, signals: Signals) -> None:
 
 
 def refuse_impossible_batch(data: Any, mini_batch: int, rank: int, ranks: int) -> None:
-    """Before any step on a training batch: raises ValueError where a token was sampled at log-prob -inf.
+    """Before any step on a training batch: raises ImpossibleSampleError where a token was sampled at log-prob -inf.
 
     data: this rank's rows, jagged; mini_batch: responses over all ranks. Names the sample by its place in the batch as
     it was sampled, of which each rank holds an equal share of every mini-batch (`trainer.rank_order`).
@@ -128,7 +128,7 @@ def refuse_impossible_batch(data: Any, mini_batch: int, rank: int, ranks: int) -
         row = int(torch.searchsorted(starts, place, right=True)) - 1
         part, within = divmod(row, mini_batch // ranks)
         sample = part * mini_batch + rank * (mini_batch // ranks) + within
-        raise ValueError(impossible_sample(sample, place - int(starts[row]), "the training batch"))
+        raise ImpossibleSampleError(sample, place - int(starts[row]), "the training batch")
 
 
 def scope_of(mask: Tensor, batch_num_tokens: Any) -> Scope:

@@ -22,7 +22,7 @@ from verl.workers.config import PolicyLossConfig
 
 from methods import registry
 from methods.backend import launch, needs, policy_loss, support_loss
-from methods.backend.batch_rollout import BatchRolloutManager, jagged
+from methods.backend.batch_rollout import jagged
 from methods.backend.local_queue import LocalQueue
 from methods.backend.panel import CellError
 from methods.backend.policy_loss import TetherPolicyLossConfig
@@ -329,11 +329,14 @@ def test_a_loss_of_verls_own_takes_no_options_of_ours(name: str) -> None:
     assert policy_loss.requirements(PolicyLossConfig(loss_mode=name)) == Needs.SAMPLED
 
 
-def test_an_impossible_sample_stops_a_run_before_any_step(tiny_world: Any, tmp_path: Path) -> None:
-    """It stands in the last mini-batch; the optimiser has taken no step, and the sample is named, not its row there."""
+def test_an_impossible_sample_stops_a_run_before_any_step(
+    tiny_world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It stands in the last mini-batch; one line names the sample, not its row there, and the weights are untouched."""
     from methods.backend import rollout
+    from methods.backend.engine import CPUEngine
 
-    generate, sample = rollout.HFRollout.generate, 30
+    generate, sample, steps = rollout.HFRollout.generate, 30, []
 
     def spoilt(self: Any, prompts: Any, step: int, validate: bool, *rest: Any, **named: Any) -> Any:
         out = generate(self, prompts, step, validate, *rest, **named)
@@ -343,13 +346,14 @@ def test_an_impossible_sample_stops_a_run_before_any_step(tiny_world: Any, tmp_p
         logp[sample, 0] = -torch.inf
         return replace(out, logp=logp)
 
-    cell = tiny_world.cell(tmp_path / "run", method="drpo", mini_batches=MINI_BATCHES, steps=1, validate_every=1)
+    cell = tiny_world.cell(tmp_path / "run", method="drpo", mini_batches=MINI_BATCHES, steps=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollout.HFRollout, "generate", spoilt)
-        trainer = launch.build_trainer(cell)
-        with pytest.raises(ValueError, match=rf"^logp_mu = -inf at sample {sample} of the training batch, token 0: "):
-            trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
-        assert trainer.worker.actor.engine.optimizer_steps == 0
+        patch.setattr(CPUEngine, "optimizer_step", steps.append)
+        assert launch.main(["--json", json.dumps(cell.dump())]) == 1
+    assert not steps and not (tmp_path / "run").exists()
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and f"logp_mu = -inf at sample {sample} of the training batch, token 0: " in errors[0]
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

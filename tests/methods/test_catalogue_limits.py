@@ -1,4 +1,4 @@
-"""Claim (property): at the edge of the number range each of our methods' g is finite, and 0 for a token without advantage.
+"""Claim (property): at the edge of the number range the g of our methods is finite, and 0 for a token without A.
 
 Impossible, certain and stale tokens under each of the three policies, alone in a row and all in one (field case 1).
 Refused inputs are the claim of test_signals.py, a user's method that of test_check.py.

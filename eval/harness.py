@@ -123,13 +123,14 @@ class CheckpointLM(HFLM):
         self.generate_seconds += time.perf_counter() - start
         return out
 
-
     @torch.no_grad()
     def _check_logits(self, context: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Refuse logits that are not finite at the first prompt: finite weights can overflow in half precision."""
         logits = self.model(input_ids=context[:1], attention_mask=None if mask is None else mask[:1]).logits[:, -1]
         if not torch.isfinite(logits).all():
-            raise InputError(f"{self.pretrained}: the logits after the first prompt are not finite in {self.model.dtype}")
+            raise InputError(
+                f"{self.pretrained}: the logits after the first prompt are not finite in {self.model.dtype}"
+            )
 
 
 class RepeatedTask:
@@ -188,7 +189,6 @@ class RepeatedTask:
         for name in ("outcomes", "answers"):  # lists, which lm-eval would try to average
             task.aggregation().setdefault(name, count)
         return task
-
 
     def response_length(self) -> int:
         """Most tokens of a response. Builds the task, so whatever is wrong with it is said. Raises InputError."""

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from eval.alike import check_runs, check_scores
 from eval.cells import Cell, by_cell, read_lag, read_metrics, read_scores, run_mean
 from eval.files import InputError, write_csv
 from eval.statistics import METHODS, Interval, bootstrap_mean, paired_difference
@@ -189,6 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs, scores = by_cell(args.runs, "--runs"), by_cell(args.scores, "--scores")
         if args.table != "scores" or runs:
             check_cells(runs, scores)
+        check_runs(runs)
+        check_scores(scores)
         if args.table == "summary":
             outcomes = outcomes_of(runs, scores, args.metric)
             write_csv(args.output, summary_columns(), summary_rows(outcomes, args))

@@ -192,3 +192,83 @@ def test_repeated_step_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "data": {}}\n' * 2)
     with pytest.raises(InputError, match="line 2: step 1 appears twice"):
         read_metrics(tmp_path)
+
+
+SETTINGS = {
+    "task": "sort",
+    "data": {"sha256": "a", "problems": 256},
+    "repeats": 16,
+    "seed": 0,
+    "batch_size": 512,
+    "dtype": "float32",
+    "sampling": {"temperature": 1.0},
+    "versions": {"torch": "2"},
+}
+
+
+def _edit(path: Path, name: str, value: Any) -> None:
+    """Set a dotted key of a JSON file."""
+    content = found = json.loads(path.read_text())
+    *parents, last = name.split(".")
+    for parent in parents:
+        found = found.setdefault(parent, {})
+    found[last] = value
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", ["scores", "curves", "summary"])
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("seed", 1, "0 and 1"),
+        ("batch_size", 64, "512 and 64"),
+        ("dtype", "bfloat16", "'float32' and 'bfloat16'"),
+        ("data.sha256", "b", "'a' and 'b'"),
+        ("sampling.temperature", 0.5, "1.0 and 0.5"),
+        ("versions.torch", "3", "'2' and '3'"),
+        ("quantise", "fp8", "none and 'fp8'"),
+    ],
+)
+def test_scores_made_otherwise_are_refused(
+    name: str, field: str, value: Any, shown: str, paths: Paths, cells: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """One file of a panel differs: both files, the field and both values are named, whatever the table."""
+    for path in map(Path, paths[1]):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **SETTINGS}))
+    assert table(name, paths, tmp_path / "a.csv")
+    _edit(cells / "scores/panel~B/method~pg_is/seed~1.json", field, value)
+    given = [name, "--runs", *paths[0], "--scores", *paths[1], "--output", str(tmp_path / "o.csv")]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert f"with another {field}: {shown}" in error and error.count(".json") == 2 and "pg_is/seed~1.json" in error
+    assert not (tmp_path / "o.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("panel.lr", 0.1), ("cell.model", "m"), ("cell.options", {"delta": 1}), ("versions.verl", "1")]
+)
+def test_runs_made_otherwise_are_refused(
+    field: str, value: Any, paths: Paths, cells: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """A run of a panel with another learning rate, model, option of its method or version of verl."""
+    _edit(cells / "runs/panel~B/method~pg_is/seed~1/manifest.json", field, value)
+    given = ["curves", "--runs", *paths[0], "--scores", *paths[1], "--output", str(tmp_path / "o.csv")]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert f"with another {field.partition('.')[0]}" in error and "pg_is/seed~1/manifest.json" in error
+
+
+def test_panels_may_differ_in_what_is_theirs(paths: Paths, cells: Path, tmp_path: Path) -> None:
+    """Task, data and sampling belong to a panel, the settings of scoring to the whole table."""
+    for kind, end in (("runs", ""), ("scores", ".json")):
+        shutil.copytree(cells / kind / "panel~B", cells / kind / "panel~C")
+        paths[kind == "scores"].extend(
+            str(path) for path in (cells / kind / "panel~C").glob(f"*/seed~?{end}") if path.name.endswith(end)
+        )
+    for path in (cells / "scores/panel~C").glob("*/*.json"):
+        _edit(path, "task", "other")
+        _edit(path, "data", {"sha256": "c"})
+    assert {row["panel"] for row in table("summary", paths, tmp_path / "a.csv")} == {"B", "C"}
+    for path in (cells / "scores/panel~C").glob("*/*.json"):
+        _edit(path, "seed", 5)
+    assert main(["scores", "--scores", *paths[1], "--output", str(tmp_path / "o.csv")]) == 2

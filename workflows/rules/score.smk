@@ -45,5 +45,5 @@ rule score:
         "echo '[score] {wildcards.panel} {wildcards.method} seed {wildcards.seed}' && "
         "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task:q} {params.include:q} "
         "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "
-        "--max-new-tokens {params.tokens} --quantise {params.quantise} {params.sampling} --output {output.scores:q} --samples {output.samples:q} "
+        "--max-new-tokens {params.tokens} --quantise {params.quantise} {params.sampling:q} --output {output.scores:q} --samples {output.samples:q} "
         "--timing {params.timing:q} > {log:q} 2>&1"

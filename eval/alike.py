@@ -33,7 +33,7 @@ def check_scores(scores: Mapping[Cell, Path]) -> None:
 
 
 def check_runs(runs: Mapping[Cell, Path]) -> None:
-    """Refuse runs of one panel with other settings, model, data or versions, and seeds of one method with other options.
+    """Refuse runs of one panel with other settings, model, data or versions, and a method's seeds with other options.
 
     Raises InputError as `check_scores` does.
     """

@@ -17,7 +17,7 @@ import numpy as np
 
 from eval.figures.style import INK, MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import Row, name_of, number, rows, run, settings
-from eval.statistics import bootstrap_mean
+from eval.statistics import mean_interval
 from eval.tokens.study import IDENTITY
 from eval.tokens.summary import PAPER_GAP
 
@@ -60,7 +60,7 @@ def _pairs(axes: Any, own: Sequence[Row], title: str) -> None:
 def _differences(axes: Any, own: Sequence[Row]) -> None:
     gaps = np.array([number(row, "gap") for row in own])
     gaps = np.sort(gaps[~np.isnan(gaps)])
-    interval = bootstrap_mean(list(gaps), np.random.default_rng(0))
+    interval = mean_interval(list(gaps), np.random.default_rng(0))
     heights = (np.arange(len(gaps)) + 1) / (len(gaps) + 1)
     axes.axvline(0, color=MUTED, linewidth=1)
     axes.plot(gaps, heights, "o", color=PALETTE[0], markersize=3.5, alpha=0.7)

@@ -19,9 +19,9 @@ PASS_AT = (1, 4, 16)
 def repeated_results(outcomes: Sequence[int], answers: Sequence[str | None]) -> dict[str, Any]:
     """lm-eval metrics of one problem, and the two lists from which all of them can be recomputed.
 
-    outcomes: R values 0/1; answers: R extracted answers, None where a response holds none. Equal answers must have equal
-    outcomes, else InputError. maj@R: right answers are one candidate however they are written; wrong ones are told
-    apart by their text, so a task whose wrong answers have several spellings gives them in one.
+    outcomes: R values 0/1; answers: R extracted answers, None where a response holds none. Equal answers must have
+    equal outcomes, else InputError. maj@R: right answers are one candidate however they are written; wrong ones are
+    told apart by their text, so a task whose wrong answers have several spellings gives them in one.
     """
     n, right = len(outcomes), sum(outcomes)
     graded: dict[str, int] = {}

@@ -12,7 +12,16 @@ from eval.tokens.causes import CAUSES
 from eval.tokens.study import MAIN
 
 Row = Mapping[str, str]
-WORDS = {"replicated": "✓ replicated", "contradicted": "✗ contradicted", "underpowered": "? underpowered"}
+WORDS = {
+    "replicated": "✓ replicated",
+    "direction only": "↗ direction only",
+    "contradicted": "✗ contradicted",
+    "underpowered": "? underpowered",
+    "supported": "✓ supported",
+    "not supported": "✗ not supported",
+    "open": "? open",
+    "not testable": "– not testable",
+}
 # Of the long tables: the paper's measure and radius, what the mask sees, all tokens.
 SHOWN = {"measure": MAIN[0], "delta": f"{MAIN[1]:g}", "truth": "reduced", "subset": "all"}
 # What a table must have, by the name of the function that shows it.

@@ -210,7 +210,7 @@ def test_a_task_folder_may_be_relative(run: Callable[..., Files], coin: Path, tm
 
 
 def test_temperature_and_top_p_can_be_set(run: Callable[..., Files], dice: Any) -> None:
-    """At temperature 1/2 the odds of 3 (.6) against the end (.4) are squared; top-p .5 leaves 3 alone; both on record."""
+    """At temperature 1/2 the odds .6 : .4 of 3 against the end are squared; top-p .5 leaves 3 alone; both are kept."""
     coin = dice("coin", {"3": 0.6, "<eos>": 0.4})
     cold = run("cold", f"0={coin}", temperature="0.5", problems="64")[0]
     share = 0.6**2 / (0.6**2 + 0.4**2)

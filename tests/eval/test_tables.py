@@ -57,14 +57,39 @@ def test_summary_by_hand(paths: Paths, tmp_path: Path) -> None:
     ours, theirs = row_of(rows, method="dppo_topk_kl"), row_of(rows, method="pg_is")
     assert (ours["n_seeds"], ours["final_step"], ours["reference"]) == ("3", "4", "dppo_topk_kl")
     assert (ours["start"], ours["final"], ours["gain"], ours["run_reward"]) == ("0.4", "0.61", "0.21", "0.51")
-    assert (ours["final_low"], ours["final_high"]) == ("0.6", "0.62")
+    # .61 -+ 4.303 · .01 / sqrt(3).
+    assert (float(ours["final_low"]), float(ours["final_high"])) == pytest.approx((0.585159, 0.634841), abs=1e-6)
     assert (ours["final_diff"], ours["final_diff_low"], ours["final_diff_high"]) == ("0", "0", "0")
+    assert (ours["metric"], ours["temperature"], ours["final_values"]) == ("avg@16", "", "")
     assert (theirs["final"], theirs["gain"], theirs["run_reward"]) == ("0.3", "-0.1", "0.41")
     assert float(theirs["final_diff"]) == pytest.approx(-0.31)
     assert float(theirs["run_reward_diff_low"]) == pytest.approx(-0.1)
     assert float(theirs["run_reward_diff_high"]) == pytest.approx(-0.1)
     assert (theirs["n_pairs"], theirs["run_reward_wins"], theirs["note"]) == ("3", "0", "")
-    assert theirs["interval"] == "expanded 0.95"
+    assert theirs["interval"] == "t 0.95"
+
+
+def test_two_seeds_are_shown_not_tested(paths: Paths, tmp_path: Path) -> None:
+    """Whatever the difference, two seeds have their values in place of limits, and the note says so."""
+    two = tuple([path for path in given if "seed~2" not in path] for given in paths)
+    for row in table("summary", (two[0], two[1]), tmp_path / "a.csv"):
+        assert {row[name] for name in row if name.endswith(("_low", "_high"))} == {"nan"}
+        assert row["note"] == "2 seeds: not a test"
+    row = row_of(read_csv(tmp_path / "a.csv", "summary"), method="pg_is")
+    assert (row["final_diff"], row["final_diff_values"]) == ("-0.305", "-0.3; -0.31")
+
+
+def test_tables_say_at_which_temperature(paths: Paths, cells: Path, tmp_path: Path) -> None:
+    """Of the scored samples by the scores file, of the validation by the run's manifest."""
+    for path in map(Path, paths[1]):
+        _edit(path, "sampling", {"temperature": 0.5, "top_p": 0.9, "do_sample": True})
+    for run in paths[0]:
+        _edit(Path(run) / "manifest.json", "panel", {"lag": 2, "temperature": 0.7})
+    row = table("summary", paths, tmp_path / "a.csv")[0]
+    assert (row["metric"], row["temperature"], row["top_p"]) == ("avg@16", "0.5", "0.9")
+    curves = table("curves", paths, tmp_path / "b.csv")
+    said = {(row["metric"], row["value"]) for row in curves if row["metric"].endswith(("temperature", "top_p"))}
+    assert said == {("sampling/temperature", "0.5"), ("sampling/top_p", "0.9"), ("val/temperature", "0.7")}
 
 
 def test_same_bytes_whatever_the_order(paths: Paths, tmp_path: Path) -> None:
@@ -87,7 +112,7 @@ def test_another_method_changes_no_other_row(paths: Paths, cells: Path, tmp_path
     assert [row for row in after if row["method"] != "dummy"] == before
     dummy = row_of(after, method="dummy")
     assert dummy["n_pairs"] == "1" and dummy["final_diff_low"] == "nan"
-    assert "at least 2 seeds" in dummy["note"] and "2 seed(s) without a partner" in dummy["note"]
+    assert "1 seed: not a test" in dummy["note"] and "2 seed(s) without a partner" in dummy["note"]
 
 
 def test_run_shorter_than_its_lag(paths: Paths, cells: Path, tmp_path: Path) -> None:

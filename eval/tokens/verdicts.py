@@ -148,7 +148,8 @@ def _note(claim: Claim, row: Mapping[str, Any], word: str, n: int) -> str:
     if claim.column == "gap":
         low, high = clopper_pearson(row["wins"], row["n_used"])
         said = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
-        parts.append(f"{row['wins']} of {row['n_used']} seeds below 0{said} (paper: 38 of 61)")
+        paper = "" if math.isnan(claim.paper) else " (paper: 38 of 61)"
+        parts.append(f"{row['wins']} of {row['n_used']} seeds below 0{said}{paper}")
     return "; ".join(parts)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from eval.figures.style import MARKS, Label, new_figure, read_labels, save, spread
-from eval.files import InputError, read_csv
+from eval.files import InputError, in_order, read_csv
 from eval.tables import REWARD, TIDY, VALIDATION
 
 Series = dict[str, dict[str, tuple[NDArray[Any], NDArray[Any]]]]
@@ -123,12 +123,6 @@ def temperature_note(rows: Sequence[Mapping[str, str]], metric: str, panel: str)
     name = "val/temperature" if metric == VALIDATION else "sampling/temperature"
     found = {float(row["value"]) for row in rows if row["metric"] == name and row["panel"] == panel}
     return f", temperature {' and '.join(f'{value:g}' for value in sorted(found))}" if found else ""
-
-
-def in_order(panels: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
-    """The panels as `wanted` names them, the others behind, by name."""
-    order = {name: place for place, name in enumerate(wanted or ())}
-    return sorted(panels, key=lambda name: (order.get(name, len(order)), name))
 
 
 def seed_note(counts: set[int]) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from eval import markup
 from eval.files import InputError, read_csv, write_text
+from eval.models import described
 from eval.report import LIMITS, PROVENANCE, figure_section, table_section
 from eval.tokens import page_tables, summary, verdicts
 
@@ -45,10 +46,10 @@ OWN_RULE = (
     "margin. open: neither. not testable: below 6 seeds."
 )
 TOY = (
-    "Toy world: a model of about 0.14 million parameters sorts numbers, and staleness (a rollout policy several weight "
-    "syncs old) stands in for the mismatch between real engines. What holds here is a fact about this set-up."
+    "Toy world: {models} sorting numbers, and staleness (a rollout policy several weight syncs old) stands in for the "
+    "mismatch between real engines. What holds here is a fact about this set-up."
 )
-OWN = "Results of the model and prompts listed under settings, which are not the paper's."
+OWN = "Results of {models} and the prompts listed under settings, which are not the paper's."
 STUDY_LIMITS = (
     "The paper names 61 seeds and 1,024 sequences a seed; the model, precision, learning rate, mini-batch and kind of "
     "update behind its numbers are unknown, and the kind of update decides the size of the gap. The default here is an "
@@ -126,7 +127,7 @@ def tables(paths: Sequence[Path]) -> dict[str, str]:
 
 def build(args: argparse.Namespace) -> str:
     """The page as text. Raises InputError for a file it cannot use."""
-    limits = [TOY if args.toy else OWN, *STUDY_LIMITS]
+    limits = [(TOY if args.toy else OWN).format(models=described(args.model)), *STUDY_LIMITS]
     judged = verdict_table(read_csv(args.verdicts, "--verdicts", verdicts.COLUMNS))
     intro = f"<p>{escape(limits[0])} See <a href='#limits'>limits</a>.</p>"
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
@@ -161,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, nargs="+", default=[], help=f"CSV files; {', '.join(TABLES)} are known")
     parser.add_argument("--figure", type=Path, nargs="+", default=[], help="SVG files")
     parser.add_argument("--settings", default="{}", help="JSON of the settings of the runs")
+    parser.add_argument(
+        "--model", type=Path, nargs="+", default=[], help="folders of the models trained, for their size"
+    )
     parser.add_argument("--toy", action="store_true", help="the runs are of the toy world: its limits are stated")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args(arguments)

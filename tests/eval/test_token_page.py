@@ -143,7 +143,7 @@ def test_limits_are_those_of_the_tier(inputs: Options, tmp_path: Path) -> None:
         assert build(inputs, tmp_path / f"{name}.html", *flags) == 0
         said[name] = outline(tmp_path / f"{name}.html").text
         assert "the model, precision, learning rate, mini-batch and kind of update" in said[name]
-    assert "0.14 million parameters" in said["toy"] and "0.14 million parameters" not in said["own"]
+    assert "a model sorting numbers" in said["toy"] and "sorting numbers" not in said["own"]
     assert "panels.A.tokens.every" in said["own"]
 
 

@@ -84,9 +84,9 @@ def summary_table(
     caption = (
         f"start, final: accuracy of the first and last checkpoint on the test problems ({_scale(rows)}). Run reward, "
         "the primary outcome: mean reward of the rollouts on training prompts, at the training's temperature, without "
-        "the first lag steps; it is another scale than accuracy, and the weights of the last lag updates count in none of "
-        f"its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: {_brackets(rows)}; "
-        "round ones: the values of two seeds, which are no test. Seeds above: exact interval of the rate."
+        "the first lag steps; it is another scale than accuracy, and the weights of the last lag updates count in none "
+        f"of its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
+        f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of the rate."
     )
     if not any(line[-1] for line in shown):
         columns, shown = columns[:-1], [line[:-1] for line in shown]
@@ -134,15 +134,15 @@ def told_apart(rows: Sequence[Mapping[str, str]], titles: Mapping[str, str]) -> 
         else:
             alike.append(title)
     parts = [
-        f"told apart from {reference}: {', '.join(apart) or 'none'}" if apart or alike else "",
-        f"not told apart, which is not the same as equal: {', '.join(alike)}" if alike else "",
-        f"no interval: {', '.join(untested)}" if untested else "",
+        f"told apart from {reference}: {'; '.join(apart) or 'none'}" if apart or alike else "",
+        f"not told apart, which is not the same as equal: {'; '.join(alike)}" if alike else "",
+        f"no interval: {'; '.join(untested)}" if untested else "",
     ]
     tested = len(apart) + len(alike)
     single = (
         f" Each of the {tested} intervals stands for itself, none is adjusted for the others." if tested > 1 else ""
     )
-    said = "; ".join(filter(None, parts)) or "no other line to compare"
+    said = " – ".join(filter(None, parts)) or "no other line to compare"
     return f"{where}, by run reward: {said}.{single}"
 
 

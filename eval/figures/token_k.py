@@ -17,11 +17,14 @@ from eval.statistics import mean_interval
 from methods.directions import TAIL_RULES
 
 PANELS = (
-    ("wrong_sign", "Wrong sign", "share of tokens outside, against the whole vocabulary"),
+    ("wrong_sign", "Wrong sign", "share of tokens outside,\nagainst the whole vocabulary"),
     ("captured", "Captured divergence", "share of the full forward KL"),
     ("gap", "Gap in unsafe-keep", "predicted minus ratio"),
 )
-NOTE = "Same states and steps for every K; outside: reduced forward KL with that K above .15. Bars: 95 % over seeds."
+NOTE = (
+    "Same states and steps for every K; outside: reduced forward KL with that K above .15. Bars: 95 % t interval over "
+    "seeds, from 3."
+)
 
 
 def draw(table: Path, output: Path) -> None:

@@ -30,7 +30,8 @@ AXES_SHOWN = (
 NOTE = (
     "Aggregated tail; forward KL, D > .15, unmasked probe. Ages in three lots: younger and older half of those below\n"
     "the lag, and the lag itself. Ages below the lag exist in a run's first steps only: age and training step move\n"
-    "together. Bars: 95 % over seeds, where at least half of them have the rate. Dotted: the ratio."
+    "together. Bars: 95 % t interval over seeds, of levels: the open questions compare lines that share seeds.\n"
+    "Rates that fewer than half of the seeds have are left out. Dotted: the ratio."
 )
 
 

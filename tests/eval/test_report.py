@@ -257,8 +257,8 @@ def test_the_table_says_which_lines_are_told_apart(tmp_path: Path) -> None:
     rows[-1]["n_pairs"] = "2"
     shown = summary_of(tmp_path, *rows)
     assert (
-        "<p>B, by run reward: told apart from ref: high (higher), low (lower); not told apart, which is not the same "
-        "as equal: same; no interval: few (2 seeds: not a test). Each of the 3 intervals stands for itself, none is "
+        "<p>B, by run reward: told apart from ref: high (higher); low (lower) – not told apart, which is not the same "
+        "as equal: same – no interval: few (2 seeds: not a test). Each of the 3 intervals stands for itself, none is "
         "adjusted for the others.</p>"
     ) in shown
     assert "Run reward, the primary outcome" in shown and "95 % t interval over seeds" in shown

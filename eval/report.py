@@ -86,7 +86,8 @@ def summary_table(
         "the primary outcome: mean reward of the rollouts on training prompts, at the training's temperature, without "
         "the first lag steps; it is another scale than accuracy, and the weights of the last lag updates count in none "
         f"of its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
-        f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of the rate."
+        f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of "
+        "the rate."
     )
     if not any(line[-1] for line in shown):
         columns, shown = columns[:-1], [line[:-1] for line in shown]

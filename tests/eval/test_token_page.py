@@ -125,6 +125,7 @@ def test_rates_and_causes_are_those_of_the_tables(inputs: Options, tmp_path: Pat
     assert causes is not None
     assert re.findall(r">([\d.]+)<", causes.group()) == ["2", "9", "4", "0.500", "0.500", "0.000", "0.000"]
     assert "<caption>Panel A, unmasked update</caption>" in text
+    assert text.count("<p>By the gap: told apart from the ratio: aggregated (fewer unsafe).") == 2
     listed = text.split("<summary>single seeds</summary>")[1].split("</details>")[0]
     assert listed.count("<tr>") == 1 + 9
 

@@ -52,6 +52,16 @@ def read_scores(path: Path) -> dict[int, dict[str, dict[str, Any]]]:
         raise InputError(f"{path}: not a scores file of eval.score ({error!r})") from error
 
 
+def read_sampling(path: Path) -> dict[str, float]:
+    """{temperature, top_p} of one scores file, as generate() got them; without those that it does not name."""
+    content = read_json(path, "scores")
+    sampling = content.get("sampling") if isinstance(content, dict) else None
+    found = sampling if isinstance(sampling, dict) else {}
+    return {
+        name: _number(found[name], f"{path}, sampling.{name}") for name in ("temperature", "top_p") if name in found
+    }
+
+
 def read_metrics(run: Path) -> dict[int, dict[str, float]]:
     """{step: {metric: value}} of a run's metrics.jsonl; non-finite values are kept out of JSON, so none appear."""
     path = run / "metrics.jsonl"
@@ -74,12 +84,23 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
+def read_temperature(run: Path) -> float | None:
+    """Of a run's rollouts, at which verl validates too: manifest.json, key panel.temperature; None where not there."""
+    path = run / "manifest.json"
+    value = _panel(path).get("temperature")
+    return None if value is None else _number(value, f"{path}, panel.temperature")
+
+
+def _panel(path: Path) -> dict[str, Any]:
+    manifest = read_json(path, "run manifest")
+    panel = manifest.get("panel") if isinstance(manifest, dict) else None
+    return panel if isinstance(panel, dict) else {}
+
+
 def read_lag(run: Path) -> int:
     """Weight syncs by which the rollout policy lags behind: manifest.json, key panel.lag."""
     path = run / "manifest.json"
-    manifest = read_json(path, "run manifest")
-    panel = manifest.get("panel") if isinstance(manifest, dict) else None
-    lag = panel.get("lag") if isinstance(panel, dict) else None
+    lag = _panel(path).get("lag")
     if not isinstance(lag, int) or isinstance(lag, bool) or lag < 0:
         raise InputError(f"{path}: panel.lag must be an integer >= 0, got {lag!r}")
     return lag
@@ -88,8 +109,10 @@ def read_lag(run: Path) -> int:
 def run_mean(metrics: dict[int, dict[str, float]], metric: str, lag: int, run: Path) -> float:
     """Mean of a training metric over the steps after the first `lag`; nan where no step remains.
 
-    Steps are numbered from 1. The first `lag` of them sample the starting policy whatever the method, so they only
-    dilute differences between methods.
+    Steps are numbered from 1, and step s samples the weights of s - 1 - lag updates, the start's where that is below 0.
+    The first lag + 1 sample the start whatever the method, so they only dilute differences between methods; the first
+    `lag` are left out. The weights of the last `lag` updates are sampled by no step, so runs of another lag have
+    another span: compare run means between methods of one lag alone.
     """
     values = {step: data[metric] for step, data in metrics.items() if step >= 1 and metric in data}
     if not values:

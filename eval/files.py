@@ -121,6 +121,12 @@ def read_csv(path: str | os.PathLike[str], what: str, columns: Sequence[str] = (
         raise InputError(f"{what}: {source} is not a CSV: {error}") from error
 
 
+def in_order(names: Iterable[str], wanted: Sequence[str] | None) -> list[str]:
+    """The names as `wanted` has them, the others behind, sorted."""
+    order = {name: place for place, name in enumerate(wanted or ())}
+    return sorted(names, key=lambda name: (order.get(name, len(order)), name))
+
+
 def sha256(path: str | os.PathLike[str]) -> str:
     """Hexadecimal SHA-256 of a file's bytes."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()

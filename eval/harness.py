@@ -9,7 +9,7 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,7 @@ class CheckpointLM(HFLM):
             super().__init__(pretrained=str(path), batch_size=batch_size, dtype=dtype, device=device)
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{path}: cannot be loaded as a Hugging Face model with tokenizer: {error}") from error
+        self._check_parameters(path)
         if quantise != "none":
             try:
                 quantise_model(self.model, quantise)
@@ -61,6 +62,15 @@ class CheckpointLM(HFLM):
         self.model.generation_config = GenerationConfig(**ids, pad_token_id=self.tokenizer.pad_token_id)
         self.effective: dict[str, Any] = {}
         self.generate_seconds = 0.0
+
+    def _check_parameters(self, path: Path) -> None:
+        """Refuse weights that are not finite: every response would be wrong, which reads like a bad policy."""
+        for name, parameter in self.model.named_parameters():
+            wrong = int((~torch.isfinite(parameter)).sum())
+            if wrong:
+                raise InputError(
+                    f"{path}: parameter {name} has {wrong} of {parameter.numel()} values that are NaN or infinite"
+                )
 
     def get_model_info(self) -> dict[str, Any]:
         """Nothing: HFLM's version asks the Hub for a commit hash."""
@@ -96,6 +106,8 @@ class CheckpointLM(HFLM):
     def _model_generate(
         self, context: torch.Tensor, max_length: int, stop: list[str], **generation_kwargs: Any
     ) -> torch.Tensor:
+        if not self.effective:
+            self._check_logits(context, generation_kwargs.get("attention_mask"))
         eos = self.tok_decode(self.eot_token_id, skip_special_tokens=False)
         self.effective = {
             **{key: value for key, value in generation_kwargs.items() if key != "attention_mask"},
@@ -111,6 +123,15 @@ class CheckpointLM(HFLM):
         self.generate_seconds += time.perf_counter() - start
         return out
 
+    @torch.no_grad()
+    def _check_logits(self, context: torch.Tensor, mask: torch.Tensor | None) -> None:
+        """Refuse logits that are not finite at the first prompt: finite weights can overflow in half precision."""
+        logits = self.model(input_ids=context[:1], attention_mask=None if mask is None else mask[:1]).logits[:, -1]
+        if not torch.isfinite(logits).all():
+            raise InputError(
+                f"{self.pretrained}: the logits after the first prompt are not finite in {self.model.dtype}"
+            )
+
 
 class RepeatedTask:
     """A task of an include path, set to R repeats; `build` makes a fresh lm-eval task from it."""
@@ -124,17 +145,20 @@ class RepeatedTask:
         problems: int,
         include_path: Sequence[Path] = (),
         max_new_tokens: int | None = None,
+        sampling: Mapping[str, float] | None = None,
     ) -> None:
         self.name, self.repeats, self.max_new_tokens = name, repeats, max_new_tokens
+        self.sampling = dict(sampling or {})  # of temperature and top_p, what replaces the task's own
         self.manager = TaskManager(
-            include_path=[TASKS_DIR, *include_path],
+            include_path=[TASKS_DIR, *(folder.resolve() for folder in include_path)],
             include_defaults=False,
             metadata={"data": str(data), "problems": problems},
         )
         entry = self.manager.task_index.get(name)
         if name not in self.manager.all_subtasks or entry is None or entry.yaml_path is None:
             raise InputError(f"unknown task {name!r}; known: {', '.join(self.manager.all_subtasks)}")
-        self._overrides = {"include": str(entry.yaml_path), "task": name, "repeats": repeats}
+        # Absolute: lm-eval looks for a relative one from the folder of the file that includes it.
+        self._overrides = {"include": str(Path(entry.yaml_path).resolve()), "task": name, "repeats": repeats}
         self._overrides["filter_list"] = self._filters((entry.cfg or {}).get("filter_list"))
 
     def _filters(self, declared: Any) -> list[dict[str, Any]]:
@@ -159,11 +183,26 @@ class RepeatedTask:
         if self.max_new_tokens is not None:
             settings = {key: value for key, value in settings.items() if key not in LENGTH_KEYS}
             settings["max_gen_toks"] = self.max_new_tokens
+        settings |= self.sampling
         check_sampling(settings, self.repeats, self.name)
         task.set_config(key="generation_kwargs", value=settings)
         for name in ("outcomes", "answers"):  # lists, which lm-eval would try to average
             task.aggregation().setdefault(name, count)
         return task
+
+    def response_length(self) -> int:
+        """Most tokens of a response. Builds the task, so whatever is wrong with it is said. Raises InputError."""
+        settings = self.build().config.generation_kwargs
+        return int(next(settings[key] for key in LENGTH_KEYS if key in settings))
+
+
+def check_room(response: int, positions: int, where: object) -> None:
+    """Refuse a response that leaves a prompt no place in the model's positions."""
+    if response >= positions:
+        raise InputError(
+            f"{where}: responses of up to {response} tokens: allowed are fewer than the model's {positions} positions, "
+            "which the prompt shares"
+        )
 
 
 def quiet() -> None:
@@ -183,6 +222,7 @@ def answer_problems(lm: CheckpointLM, task: RepeatedTask, *, seed: int, chat: bo
     """Run the task once; one result per problem, in the order of the data."""
     if chat and not lm.tokenizer.chat_template:
         raise InputError(f"{lm.pretrained}: the tokenizer has no chat template; use --prompt plain")
+    check_room(task.response_length(), lm.max_length, lm.pretrained)
     with _no_environment_report():
         results = simple_evaluate(
             model=lm,

@@ -40,7 +40,7 @@ code, .formula { font-family: ui-monospace, monospace; font-size: .92em; }
 .muted { color: #5c5c5c; }
 """.strip()
 
-_NUMBER = re.compile(r"[-+−]?[\d.]+(e[-+]?\d+)?(\n\[.*\])?|nan|–|")
+_NUMBER = re.compile(r"[-+−]?[\d.]+(e[-+]?\d+)?(\n[\[(].*[\])])?|nan|–|")
 _UNSAFE = re.compile(
     r"<\s*(script|foreignObject|iframe|image)|\son\w+\s*=|javascript:|href\s*=\s*[\"'](?!#)|@import|url\((?!#)", re.I
 )
@@ -87,9 +87,15 @@ def number(text: str, signed: bool = False) -> str:
 
 
 def with_interval(row: Mapping[str, str], name: str, signed: bool = False) -> str:
-    """The mean in column `name` and, on a second line, the interval in `name`_low and `name`_high."""
+    """The mean in column `name` and, on a second line, the interval in `name`_low and `name`_high.
+
+    Of two seeds, which have no interval, the values in `name`_values stand there in round brackets.
+    """
     low, high = (number(row[f"{name}_{end}"], signed) for end in ("low", "high"))
     mean = number(row[name], signed)
+    values = [number(text, signed) for text in (row.get(f"{name}_values") or "").split("; ")]
+    if len(values) > 1:
+        return f"{mean}\n({', '.join(values)})"
     return mean if mean == "–" or low == "–" else f"{mean}\n[{low}, {high}]"
 
 

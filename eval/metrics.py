@@ -45,6 +45,16 @@ def majority(answers: Sequence[str | None]) -> str | None:
     return counts[0][0]
 
 
+def candidates(outcomes: Sequence[int], answers: Sequence[str | None]) -> list[str | None]:
+    """What each of a problem's R samples votes for: its answer, and one candidate for all answers graded right.
+
+    Answers graded right all equal the truth, however they are written (0.5, 1/2), so they are one candidate. Wrong
+    answers are compared as texts: a task that wants wrong ones counted together hands over a canonical form.
+    """
+    right = next((answer for answer, one in zip(answers, outcomes, strict=True) if one and answer is not None), None)
+    return [right if one and answer is not None else answer for answer, one in zip(answers, outcomes, strict=True)]
+
+
 def avg_at_k(outcomes: ArrayLike) -> float:
     """avg@R: mean over problems of the share of right samples."""
     return float(_outcomes(outcomes).mean())
@@ -57,7 +67,10 @@ def pass_at_k_per_problem(outcomes: ArrayLike, k: int) -> list[float]:
 
 
 def maj_at_k(answers: Sequence[Sequence[str | None]], truths: Sequence[str]) -> float:
-    """maj@R: share of problems whose majority answer equals the truth (a tie counts as wrong)."""
+    """maj@R: share of problems whose majority answer equals the truth (a tie counts as wrong).
+
+    For canonical answers: equal ones are equal texts. `candidates` makes them so where a grader knows more.
+    """
     if len(answers) != len(truths) or not truths:
         raise ValueError(f"maj@k needs as many truths as problems, got {len(truths)} and {len(answers)}")
     return float(np.mean([majority(row) == truth for row, truth in zip(answers, truths, strict=True)]))

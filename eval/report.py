@@ -19,17 +19,22 @@ from typing import Any
 
 from eval import markup, theorems
 from eval.figures.style import MARKS
-from eval.files import InputError, read_csv, read_json, write_text
+from eval.files import InputError, in_order, read_csv, read_json, write_text
+from eval.labels import distinct_titles
+from eval.models import described
+from eval.statistics import clopper_pearson, not_a_test
 
 LONGEST_TABLE = 40
+# The first says what was trained: `{models}` is filled in from the models' files.
 LIMITS = (
-    "Toy world: a stand-in, not the paper's scale. A model of about 0.14 million parameters sorts numbers; the papers "
-    "train models of 1.7 to 30 billion parameters on mathematics. What holds here is a fact about this set-up.",
+    "Toy world: a stand-in, not the paper's scale. Trained here: {models}, sorting numbers; the papers train models of "
+    "1.7 to 30 billion parameters on mathematics. What holds here is a fact about this set-up.",
     "One task family, and one warm start unless several are listed in the settings: seeds vary prompts, sampling and "
     "mini-batches.",
     "Staleness (a rollout policy several weight syncs old) stands in for the mismatch between real engines.",
-    "Intervals are over seeds. Below about 6 seeds no bootstrap interval reaches its nominal level (on normal data a "
-    "95 % interval from 3 seeds covers about 75 %): read them as descriptions, not as tests.",
+    "Intervals are Student's t over seeds, from 3 seeds on; with 1 or 2 seeds the values stand alone, which is no "
+    "test. They hold for data near normal: where runs collapse now and then, an interval from few seeds covers less "
+    "than it says. They are over data order and sampling for these problems and this start, not over others.",
     "The final step was fixed beforehand; no checkpoint was chosen by its score.",
 )
 PROVENANCE = {
@@ -41,14 +46,22 @@ PROVENANCE = {
 SUMMARY = ("method", "n_seeds", "start", "final_low", "gain_low", "run_reward_low", "final_diff_low")
 
 
-def summary_table(rows: Sequence[Mapping[str, str]], labels: Mapping[str, Any]) -> str:
-    """The summary with intervals beside their means, one table for all panels."""
+def summary_table(
+    rows: Sequence[Mapping[str, str]], labels: Mapping[str, Any], panels: Sequence[str] | None = None
+) -> str:
+    """The summary with intervals beside their means, one table for all panels, which stand in the order given."""
     shown = []
+    titles = distinct_titles(labels)
     rank = {name: number for number, name in enumerate(labels)}
-    for row in sorted(rows, key=lambda row: (row["panel"], rank.get(row["method"], len(rank)), row["method"])):
-        title = labels.get(row["method"], {}).get("title", row["method"])
+    ordered = in_order({row["panel"] for row in rows}, panels)
+    rows = sorted(
+        rows, key=lambda row: (ordered.index(row["panel"]), rank.get(row["method"], len(rank)), row["method"])
+    )
+    for row in rows:
+        title = titles.get(row["method"], row["method"])
         letter = labels.get(row["method"], {}).get("mark")
-        wins = f"{row['run_reward_wins']} of {row['n_pairs']}"
+        low, high = clopper_pearson(int(row["run_reward_wins"]), int(row["n_pairs"]))
+        wins = f"{row['run_reward_wins']} of {row['n_pairs']}" + ("" if low != low else f"\n[{low:.2f}, {high:.2f}]")
         differs = row["method"] != row["reference"]
         shown.append(
             [
@@ -65,27 +78,86 @@ def summary_table(rows: Sequence[Mapping[str, str]], labels: Mapping[str, Any]) 
                 row["note"],
             ]
         )
-    references = sorted({labels.get(row["reference"], {}).get("title", row["reference"]) for row in rows})
-    intervals = sorted({row["interval"] for row in rows})
+    references = sorted({titles.get(row["reference"], row["reference"]) for row in rows})
     columns = ["panel", "method", "seeds", "start", "final", "gain", "run reward"]
     columns += ["run reward,\ndifference", "seeds\nabove", "final,\ndifference", "note"]
     caption = (
-        "start, final: accuracy of the first and last checkpoint (avg@k, lm-eval). Run reward: mean rollout reward "
-        "over the run without its first lag steps. Differences are to "
-        f"{', '.join(references)}, paired by seed. Brackets: bootstrap interval over seeds ({', '.join(intervals)})."
+        f"start, final: accuracy of the first and last checkpoint on the test problems ({_scale(rows)}). Run reward, "
+        "the primary outcome: mean reward of the rollouts on training prompts, at the training's temperature, without "
+        "the first lag steps; it is another scale than accuracy, and the weights of the last lag updates count in none "
+        f"of its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
+        f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of "
+        "the rate."
     )
     if not any(line[-1] for line in shown):
         columns, shown = columns[:-1], [line[:-1] for line in shown]
-    return markup.table(columns, shown, caption)
+    said = "\n".join(
+        f"<p>{escape(told_apart([row for row in rows if row['panel'] == panel], titles))}</p>" for panel in ordered
+    )
+    return f"{markup.table(columns, shown, caption)}\n{said}"
 
 
-def table_section(path: Path, labels: Mapping[str, Any]) -> str:
+def _scale(rows: Sequence[Mapping[str, str]]) -> str:
+    """`lm-eval's avg@16, temperature 1, top-p 1`, panels named where they differ."""
+    said: dict[str, list[str]] = {}
+    for row in rows:
+        names = {"temperature": row.get("temperature"), "top-p": row.get("top_p")}
+        texts = [
+            f"lm-eval's {row.get('metric') or 'avg@k'}",
+            *(f"{name} {text}" for name, text in names.items() if text),
+        ]
+        panels = said.setdefault(", ".join(texts), [])
+        panels += [row["panel"]] if row["panel"] not in panels else []
+    return "; ".join(f"{text} in {', '.join(panels)}" if len(said) > 1 else text for text, panels in said.items())
+
+
+def _brackets(rows: Sequence[Mapping[str, str]]) -> str:
+    """`95 % t interval over seeds`, from the column that says `t 0.95`."""
+    found = {row["interval"] for row in rows}
+    said = []
+    for interval in sorted(found):
+        method, _, level = interval.partition(" ")
+        said.append(f"{float(level) * 100:g} % {'t' if method == 't' else f'{method} bootstrap'} interval over seeds")
+    return ", ".join(said)
+
+
+def told_apart(rows: Sequence[Mapping[str, str]], titles: Mapping[str, str]) -> str:
+    """One sentence about a panel: which lines its primary outcome tells apart from the reference, and which not."""
+    where, reference = rows[0]["panel"], titles.get(rows[0]["reference"], rows[0]["reference"])
+    others = [row for row in rows if row["method"] != row["reference"]]
+    apart, alike, untested = [], [], []
+    for row in others:
+        title, low, high = titles.get(row["method"], row["method"]), *_limits_of(row, "run_reward_diff")
+        if low != low:
+            untested.append(f"{title} ({not_a_test(int(row['n_pairs']))})")
+        elif low > 0 or high < 0:
+            apart.append(f"{title} ({'higher' if low > 0 else 'lower'})")
+        else:
+            alike.append(title)
+    parts = [
+        f"told apart from {reference}: {'; '.join(apart) or 'none'}" if apart or alike else "",
+        f"not told apart, which is not the same as equal: {'; '.join(alike)}" if alike else "",
+        f"no interval: {'; '.join(untested)}" if untested else "",
+    ]
+    tested = len(apart) + len(alike)
+    single = (
+        f" Each of the {tested} intervals stands for itself, none is adjusted for the others." if tested > 1 else ""
+    )
+    said = " – ".join(filter(None, parts)) or "no other line to compare"
+    return f"{where}, by run reward: {said}.{single}"
+
+
+def _limits_of(row: Mapping[str, str], name: str) -> tuple[float, float]:
+    return float(row[f"{name}_low"]), float(row[f"{name}_high"])
+
+
+def table_section(path: Path, labels: Mapping[str, Any], panels: Sequence[str] | None = None) -> str:
     """A CSV as a table: the summary compactly, any other as it is, cut after LONGEST_TABLE rows."""
     rows = read_csv(path, "--table")
     if not rows:
         return f'<p class="muted">{escape(path.name)} is empty.</p>'
     if set(SUMMARY) <= set(rows[0]):
-        return summary_table(rows, labels)
+        return summary_table(rows, labels, panels)
     cut = f" First {LONGEST_TABLE} of {len(rows)} rows." if len(rows) > LONGEST_TABLE else ""
     cells = [list(row.values()) for row in rows[:LONGEST_TABLE]]
     shown = markup.table(list(rows[0]), cells, f"{path.name}.{cut}")
@@ -102,18 +174,20 @@ def figure_section(path: Path, number: int) -> str:
 def provenance_section(labels: Mapping[str, Any]) -> str:
     """The legend of the marks, and the methods of this report with theirs."""
     legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
-    rows = [[str(entry.get("title", name)), name, f"[{entry.get('mark', '')}]"] for name, entry in labels.items()]
+    titles = distinct_titles(labels)
+    rows = [[titles[name], name, f"[{entry.get('mark', '')}]"] for name, entry in labels.items()]
     methods = markup.table(["method", "label", "formula"], rows, "Methods of this report.") if rows else ""
     return f"<p>A letter says how sure a formula or constant is:</p>\n<ul>{legend}</ul>\n{methods}"
 
 
-def _limits(path: Path | None) -> Sequence[str]:
+def _limits(path: Path | None, models: Sequence[Path]) -> Sequence[str]:
+    trained = described(models)
     if path is None:
-        return LIMITS
+        return [LIMITS[0].format(models=trained), *LIMITS[1:]]
     texts = read_json(path, "--limits")
     if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
         raise InputError(f"--limits: {path} must be a list of sentences")
-    return texts
+    return [f"{texts[0]} Trained here: {trained}." if models else texts[0], *texts[1:]]
 
 
 def build(args: argparse.Namespace) -> str:
@@ -123,11 +197,11 @@ def build(args: argparse.Namespace) -> str:
         not isinstance(entry, dict) or entry.get("mark", "N") not in MARKS for entry in labels.values()
     ):
         raise InputError(f"{args.labels}: expected {{label: {{title, mark of {list(MARKS)}}}}}")
-    stated = _limits(args.limits)
+    stated = _limits(args.limits, args.model)
     intro = f"<p>{escape(stated[0])} See <a href='#limits'>limits</a>.</p>"
     # The summary first: the others are folded raw data.
     ordered = sorted(args.table, key=lambda path: path.stem != "summary")
-    tables = "\n".join(table_section(path, labels) for path in ordered)
+    tables = "\n".join(table_section(path, labels, args.panels) for path in ordered)
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
     sections = [("results", "Results", f"{intro}\n{figures}\n{tables}")]
     if args.derivations:
@@ -160,6 +234,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--derivation-page", help="the proofs as a page: its place relative to the report")
     parser.add_argument("--agreement", type=Path, help="JSON of code against proofs, shown with --derivations")
     parser.add_argument("--manifest", type=Path, help="JSON of the settings")
+    parser.add_argument(
+        "--model", type=Path, nargs="+", default=[], help="folders of the models trained, for their size"
+    )
+    parser.add_argument("--panels", nargs="+", help="their order, that of the configuration (default by name)")
     parser.add_argument("--limits", type=Path, help="JSON list of sentences in place of the toy world's limits")
     parser.add_argument("--output", type=Path, required=True)
     return parser.parse_args(arguments)

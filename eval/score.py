@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import math
 import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from eval.files import InputError, read_json, require_file, sha256, write_json, write_jsonl
 from eval.metrics import (
     avg_at_k,
+    candidates,
     majority,
     pass_at_k_per_problem,
     standard_error,
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 VERSIONS = ("lm_eval", "torch", "transformers")
+SAMPLING = ("temperature", "top_p")
+LARGEST_SEED = 2**32 - 1  # numpy's
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -56,6 +60,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     add("--seed", type=int, required=True)
     add("--batch-size", type=int, default=512)
     add("--max-new-tokens", type=int, help="overrides the task's own limit")
+    add("--temperature", type=float, help="overrides the task's own")
+    add("--top-p", type=float, help="overrides the task's own")
     add("--prompt", choices=("chat", "plain"), default="chat", help="render with the chat template or not")
     add("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     add(
@@ -97,9 +103,41 @@ def check_arguments(args: argparse.Namespace) -> None:
             raise InputError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(args, name)}")
     if min(args.pass_at) < 1 or args.repeats < max(args.pass_at):
         raise InputError(f"--repeats {args.repeats} is too few for --pass-at {args.pass_at}: needs 1 <= k <= repeats")
+    if not 0 <= args.seed <= LARGEST_SEED:
+        raise InputError(f"--seed {args.seed}: allowed is 0 to {LARGEST_SEED}")
+    if args.temperature is not None and not 0 < args.temperature < math.inf:
+        raise InputError(f"--temperature {args.temperature}: allowed is a number above 0")
+    if args.top_p is not None and not 0 < args.top_p <= 1:
+        raise InputError(f"--top-p {args.top_p}: allowed is a number above 0, at most 1")
     for folder in args.include_path:
         if not folder.is_dir():
             raise InputError(f"--include-path: no such folder: {folder}")
+    rows = _rows(args.data)
+    if rows is not None and args.problems > rows:
+        raise InputError(f"--data: {args.data} has {rows} rows, {args.problems} problems were asked for")
+
+
+def _rows(data: Path) -> int | None:
+    """Rows of a parquet file, from its footer; None for a file of another kind, which the task reads itself."""
+    if data.suffix != ".parquet":
+        return None
+    from pyarrow import ArrowException, parquet
+
+    try:
+        return int(parquet.read_metadata(data).num_rows)
+    except (ArrowException, OSError) as error:
+        raise InputError(f"--data: {data} is not a parquet file: {error}") from error
+
+
+def check_positions(checkpoints: Mapping[int, Path], response: int) -> None:
+    """Refuse responses that do not fit into a checkpoint's positions, before any model is loaded."""
+    from eval.harness import check_room
+
+    for step, path in checkpoints.items():
+        config = read_json(path / "config.json", f"--checkpoint {step}={path}")
+        positions = config.get("max_position_embeddings") if isinstance(config, dict) else None
+        if isinstance(positions, int):
+            check_room(response, positions, f"--checkpoint {step}={path}")
 
 
 def summarise(results: Sequence[ProblemResult], pass_at: Sequence[int]) -> dict[str, dict[str, Any]]:
@@ -125,7 +163,7 @@ def summarise(results: Sequence[ProblemResult], pass_at: Sequence[int]) -> dict[
 
 
 def _majority(result: ProblemResult) -> tuple[str | None, bool]:
-    winner = majority(result.answers)
+    winner = majority(candidates(result.outcomes, result.answers))
     return winner, winner is not None and bool(result.outcomes[result.answers.index(winner)])
 
 
@@ -170,7 +208,9 @@ def score(args: argparse.Namespace) -> None:
         problems=args.problems,
         include_path=args.include_path,
         max_new_tokens=args.max_new_tokens,
+        sampling={name: value for name in SAMPLING if (value := getattr(args, name)) is not None},
     )
+    check_positions(checkpoints, task.response_length())
     entries: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     sampling: dict[str, Any] = {}

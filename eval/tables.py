@@ -5,8 +5,10 @@
     python -m eval.tables summary --runs RUN_DIR... --scores FILE... --output tables/summary.csv
 
 scores and curves: one row per panel, method label, seed, step and metric, with value and n (the problems behind the
-value; empty for training metrics). summary: one row per panel and method; its intervals are over seeds (see
-`eval.statistics`), its differences paired by seed. The final step is the last one scored; none is selected by score.
+value; empty for training metrics); `sampling/temperature` and `sampling/top_p` are those of the scored samples,
+`val/temperature` that of verl's validation. summary: one row per panel and method; its intervals are over seeds (see
+`eval.statistics`), its differences paired by seed; with 1 or 2 seeds their values stand in place of an interval. The
+final step is the last one scored; none is selected by score.
 """
 
 from __future__ import annotations
@@ -20,9 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from eval.cells import Cell, by_cell, read_lag, read_metrics, read_scores, run_mean
+from eval.alike import check_runs, check_scores
+from eval.cells import (
+    Cell,
+    by_cell,
+    read_lag,
+    read_metrics,
+    read_sampling,
+    read_scores,
+    read_temperature,
+    run_mean,
+)
 from eval.files import InputError, write_csv
-from eval.statistics import METHODS, Interval, bootstrap_mean, paired_difference
+from eval.statistics import METHODS, Interval, mean_interval, paired_difference
 
 TIDY = ("panel", "method", "seed", "step", "metric", "value", "n")
 REFERENCE = "dppo_topk_kl"
@@ -30,6 +42,9 @@ REWARD = "reward/mean"
 START = "start"  # no interval: runs that share a warm start share this score, so its spread over seeds says nothing
 QUANTITIES = (START, "final", "gain", "run_reward")
 COMPARED = ("final", "run_reward")
+VALIDATION = "val/accuracy"
+SAMPLING = ("temperature", "top_p")
+ENDS = ("", "_low", "_high", "_values")  # of a quantity's columns
 
 
 def _row(cell: Cell, step: int, metric: str, value: float, n: int | None) -> dict[str, Any]:
@@ -53,6 +68,7 @@ def score_rows(scores: Mapping[Cell, Path]) -> list[dict[str, Any]]:
                 rows.append(_row(cell, step, name, entry["value"], entry["n"]))
                 if entry["stderr"] is not None:
                     rows.append(_row(cell, step, f"{name}_stderr", entry["stderr"], entry["n"]))
+            rows += [_row(cell, step, f"sampling/{name}", value, None) for name, value in read_sampling(path).items()]
     return rows
 
 
@@ -62,7 +78,10 @@ def curve_rows(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path]) -> list[d
     for cell, run in runs.items():
         for step, data in read_metrics(run).items():
             rows += [_row(cell, step, name, value, None) for name, value in sorted(data.items())]
-    rows += [row for row in score_rows(scores) if row["metric"].startswith("avg@") and "_" not in row["metric"]]
+            if VALIDATION in data and (temperature := read_temperature(run)) is not None:
+                rows.append(_row(cell, step, "val/temperature", temperature, None))
+    shown = [row for row in score_rows(scores) if row["metric"].startswith(("avg@", "sampling/"))]
+    rows += [row for row in shown if not row["metric"].endswith("_stderr")]
     return sorted(rows, key=lambda row: [row[key] for key in TIDY[:5]])
 
 
@@ -107,7 +126,9 @@ def outcomes_of(runs: Mapping[Cell, Path], scores: Mapping[Cell, Path], metric: 
 
 
 def _interval_columns(name: str, interval: Interval) -> dict[str, Any]:
-    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+    """Mean and limits; where the seeds are too few for these, their values."""
+    values = "; ".join(format(value, ".6g") for value in interval.values)
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high, f"{name}_values": values}
 
 
 def _finite(values: Mapping[int, float]) -> dict[int, float]:
@@ -116,17 +137,22 @@ def _finite(values: Mapping[int, float]) -> dict[int, float]:
 
 def summary_columns() -> list[str]:
     """Columns of the summary, in order."""
-    columns = ["panel", "method", "final_step", "n_seeds"]
+    columns = ["panel", "method", "final_step", "n_seeds", "metric", *SAMPLING]
     for name in QUANTITIES:
-        columns += [name] if name == START else [name, f"{name}_low", f"{name}_high"]
+        columns += [name] if name == START else [f"{name}{end}" for end in ENDS]
     columns += ["reference", "n_pairs"]
     for name in COMPARED:
-        columns += [f"{name}_diff", f"{name}_diff_low", f"{name}_diff_high", f"{name}_wins"]
+        columns += [*(f"{name}_diff{end}" for end in ENDS), f"{name}_wins"]
     return [*columns, "interval", "note"]
 
 
-def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Namespace) -> list[dict[str, Any]]:
-    """One row per panel and method; see `summary_columns`. Each interval draws from a generator of its own."""
+def summary_rows(
+    outcomes: Mapping[Cell, Mapping[str, float]], sampling: Mapping[str, Mapping[str, float]], args: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """One row per panel and method; see `summary_columns`. Each interval draws from a generator of its own.
+
+    sampling: by panel, temperature and top-p of its scores (which `eval.alike` holds to one set a panel).
+    """
     groups: dict[tuple[str, str], dict[int, Mapping[str, float]]] = {}
     for cell, values in sorted(outcomes.items()):
         groups.setdefault((cell.panel, cell.method), {})[cell.seed] = values
@@ -140,12 +166,13 @@ def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Na
     for (panel, method), seeds in groups.items():
         row: dict[str, Any] = {"panel": panel, "method": method, "n_seeds": len(seeds)}
         row["final_step"] = int(next(iter(seeds.values()))["step"])
+        row |= {"metric": args.metric} | {name: sampling.get(panel, {}).get(name) for name in SAMPLING}
         reference = groups.get((panel, args.reference), {})
         notes = [] if reference else [f"no {args.reference} in this panel"]
         row |= {"reference": args.reference, "interval": f"{args.interval} {args.level:g}", "n_pairs": 0}
         for name in QUANTITIES:
             known = _finite({seed: of[name] for seed, of in seeds.items()})
-            interval = bootstrap_mean(list(known.values()), generator(), **options)
+            interval = mean_interval(list(known.values()), generator(), **options)
             row |= {name: interval.mean} if name == START else _interval_columns(name, interval)
             notes.append(interval.note if known else "")
             if len(known) < len(seeds):
@@ -156,7 +183,7 @@ def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Na
             paired = paired_difference(own, theirs, generator(), **options)
             row |= _interval_columns(f"{name}_diff", paired.difference) | {f"{name}_wins": paired.wins}
             row["n_pairs"] = max(row["n_pairs"], len(paired.seeds))
-            if reference:
+            if own and theirs:
                 notes.append(paired.difference.note)
         rows.append({**row, "note": "; ".join(dict.fromkeys(filter(None, notes)))})
     return rows
@@ -189,9 +216,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runs, scores = by_cell(args.runs, "--runs"), by_cell(args.scores, "--scores")
         if args.table != "scores" or runs:
             check_cells(runs, scores)
+        check_runs(runs)
+        check_scores(scores)
         if args.table == "summary":
             outcomes = outcomes_of(runs, scores, args.metric)
-            write_csv(args.output, summary_columns(), summary_rows(outcomes, args))
+            sampling = {cell.panel: read_sampling(path) for cell, path in scores.items()}
+            write_csv(args.output, summary_columns(), summary_rows(outcomes, sampling, args))
         else:
             rows = score_rows(scores) if args.table == "scores" else curve_rows(runs, scores)
             write_csv(args.output, TIDY, rows)

@@ -2,8 +2,10 @@
 
     python -m eval.figures.curves --curves curves.csv --labels labels.json --output curves.svg
 
-A row of axes per panel (training settings). Lines are means over seeds, bands the range over seeds (lowest to highest).
-The rollout reward is smoothed by a centred moving mean, said on the axis; accuracy is not.
+A row of axes per panel (training settings), in the order of `--panels`. Lines are means over seeds, bands the range
+over seeds (lowest to highest). The left metric is smoothed by a centred moving mean, said on the axis; accuracy is not.
+Three accuracies are on three scales, so the axes say which they show: the rollout reward (training prompts, the rollout
+policy's samples), verl's validation (test prompts, the training's temperature) and lm-eval's avg@k (its own).
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from eval.figures.style import MARKS, Label, new_figure, read_labels, save, spread
-from eval.files import InputError, read_csv
-from eval.tables import TIDY
+from eval.files import InputError, in_order, read_csv
+from eval.tables import REWARD, TIDY, VALIDATION
 
-VALIDATION = "val/accuracy"
 Series = dict[str, dict[str, tuple[NDArray[Any], NDArray[Any]]]]
 
 
@@ -33,7 +35,7 @@ def read_series(rows: Sequence[Mapping[str, str]], metric: str) -> Series:
             seeds = cells.setdefault((row["panel"], row["method"]), {})
             seeds.setdefault(int(row["seed"]), {})[int(row["step"])] = float(row["value"])
     series: Series = {}
-    for (panel, method), seeds in sorted(cells.items()):
+    for (panel, method), seeds in cells.items():
         steps = sorted(set.intersection(*(set(values) for values in seeds.values())))
         if not steps:
             raise InputError(f"panel {panel}, {method}: the seeds {sorted(seeds)} share no step of {metric!r}")
@@ -72,10 +74,20 @@ def draw_lines(axes: Any, lines: Mapping[str, Any], labels: Mapping[str, Label],
         values = moving_mean(values, window)
         mean = values.mean(axis=0)
         axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=label.colour, alpha=0.11, linewidth=0)
-        marker = "o" if len(steps) < 12 else None
-        axes.plot(steps, mean, color=label.colour, linestyle=label.dashes, linewidth=1.9, marker=marker, markersize=3.5)
+        few = len(steps) < 12
+        axes.plot(
+            steps,
+            mean,
+            color=label.colour,
+            linestyle=label.dashes,
+            linewidth=1.9,
+            marker=label.marker or ("o" if few else None),
+            markevery=1 if few else len(steps) // 8,
+            markersize=5 if label.marker else 3.5,
+        )
         ends[method] = float(mean[-1])
     axes.margins(x=0.01)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlabel("training step")
     return ends
 
@@ -99,11 +111,18 @@ def label_ends(axes: Any, ends: Mapping[str, float], labels: Mapping[str, Label]
                 "relpos": (0.0, 0.5),
                 "color": label.colour,
                 "linestyle": label.dashes,
-                "linewidth": 1.9,
+                "linewidth": 0.9,  # thinner than a line, or it would look like its continuation
                 "shrinkA": 3,
                 "shrinkB": 0,
             },
         )
+
+
+def temperature_note(rows: Sequence[Mapping[str, str]], metric: str, panel: str) -> str:
+    """`, temperature 1`: at which a panel's accuracy was sampled; empty where the table does not say."""
+    name = "val/temperature" if metric == VALIDATION else "sampling/temperature"
+    found = {float(row["value"]) for row in rows if row["metric"] == name and row["panel"] == panel}
+    return f", temperature {' and '.join(f'{value:g}' for value in sorted(found))}" if found else ""
 
 
 def seed_note(counts: set[int]) -> str:
@@ -125,23 +144,27 @@ def draw(args: argparse.Namespace) -> None:
         if not series:
             raise InputError(f"{args.curves}: no {name!r}; it has {sorted({row['metric'] for row in rows})}")
     labels = read_labels(args.labels, {row["method"] for row in rows})
-    panels = sorted(reward_of)
+    panels = in_order(reward_of, args.panels)
     if {p: set(lines) for p, lines in reward_of.items()} != {p: set(lines) for p, lines in accuracy_of.items()}:
         raise InputError(f"{args.curves}: {args.reward!r} and {accuracy!r} are not there for the same methods")
     counts = {len(values) for lines in accuracy_of.values() for _, values in lines.values()}
-    note = f"{seed_note(counts)} Formula: {', '.join(f'[{mark}] {text}' for mark, text in MARKS.items())}."
+    scale = "Accuracy: verl's validation" if accuracy == VALIDATION else "Accuracy: lm-eval, the scored checkpoints"
+    note = f"{seed_note(counts)} {scale}; the rollout reward is another scale (training prompts, an older policy).\n"
+    note += f"Formula: {', '.join(f'[{mark}] {text}' for mark, text in MARKS.items())}."
     figure, grid = new_figure(len(panels), 2, (11.4, 0.5 + 3.9 * len(panels)), note)
     smoothed = f", moving mean of {args.smooth} steps" if args.smooth > 1 else ""
     source = "validation samples" if accuracy == VALIDATION else f"lm-eval {accuracy}"
+    left_title, left_unit = ("Rollout reward", "mean reward") if args.reward == REWARD else (args.reward, args.reward)
     for panel, (left, right) in zip(panels, grid, strict=True):
         draw_lines(left, reward_of[panel], labels, args.smooth)
         label_ends(right, draw_lines(right, accuracy_of[panel], labels, 1), labels)
         prefix = f"{panel}: " if len(panels) > 1 else ""
-        left.set_title(f"{prefix}Rollout reward", parse_math=False)
+        left.set_title(f"{prefix}{left_title}", parse_math=False)
         right.set_title(f"{prefix}Accuracy of the current weights", parse_math=False)
-        left.set_ylabel(f"mean reward{smoothed}")
-        right.set_ylabel(f"accuracy ({source})", parse_math=False)
-    save(figure, args.output, {"Title": "Reward and accuracy against training step", "Description": note})
+        left.set_ylabel(f"{left_unit}{smoothed}", parse_math=False)
+        right.set_ylabel(f"accuracy ({source}{temperature_note(rows, accuracy, panel)})", parse_math=False)
+    texts = {"Title": f"{left_title} and accuracy against training step", "Description": note.replace("\n", " ")}
+    save(figure, args.output, texts)
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -150,7 +173,8 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--curves", type=Path, required=True, help="curves.csv of eval.tables")
     parser.add_argument("--labels", type=Path, required=True, help="labels.json")
     parser.add_argument("--output", type=Path, required=True, help="curves.svg")
-    parser.add_argument("--reward", default="reward/mean", help="metric of the left axes")
+    parser.add_argument("--reward", default=REWARD, help=f"metric of the left axes (default {REWARD})")
+    parser.add_argument("--panels", nargs="+", help="their order, that of the configuration (default by name)")
     parser.add_argument("--accuracy", help="metric of the right axes (default: the accuracy with the most steps)")
     parser.add_argument("--smooth", type=int, default=5, help="steps of the reward's moving mean, odd; 1 for none")
     return parser.parse_args(arguments)

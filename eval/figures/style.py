@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,11 +19,16 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from eval.files import InputError, read_json, write_text
+from eval.labels import distinct_titles
 
 # Okabe and Ito's palette, without its yellow (unreadable on white): told apart with any common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-# Colour is never the only cue. Seven colours and four dashes have no common factor: 28 lines before one repeats.
+# Colour is never the only cue: lines of one colour have other dashes, then other markers.
 DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.6)), (0, (9, 1.4)), (0, (1.2, 1.2)))
+MARKERS = ("", "s", "^", "D", "v")
+# Chosen so that the toy tier's seven methods ask for seven colours.
+SALT = "6040"
+LOOKS = len(PALETTE) * len(DASHES) * len(MARKERS)
 INK, MUTED, GRID = "#1a1a1a", "#5c5c5c", "#e4e4e4"
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 # Provenance of a formula or constant, as in the report's legend.
@@ -52,37 +58,69 @@ SETTINGS: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Label:
-    """How one method label is shown."""
+    """How one method label is shown. marker: empty for the first lines of a colour."""
 
     title: str
     mark: str
     colour: str
     dashes: Any
+    marker: str = ""
 
 
 def read_labels(path: Path, methods: Iterable[str]) -> dict[str, Label]:
-    """{label: Label} for `methods`, in the order of labels.json, which also gives the colours.
+    """{label: Label} for `methods`, in the order of labels.json, which also decides the looks.
 
-    labels.json is {label: {"title": text, "mark": F | S | I | N, "colour": "#rrggbb" (optional)}}.
+    labels.json is {label: {"title": text, "mark": F | S | I | N, "options": {...}, "colour": "#rrggbb"}}, the last two
+    optional. No two labels share a look (`looks`) or a title (`eval.labels`).
     """
     content, wanted = read_json(path, "labels"), set(methods)
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected an object of labels, got {type(content).__name__}")
     if wanted - content.keys():
         raise InputError(f"{path}: no entry for {sorted(wanted - content.keys())}; it has {sorted(content)}")
-    shown = {}
-    for number, (name, entry) in enumerate(content.items()):
+    for name, entry in content.items():
         where = f"{path}, label {name}"
         title, mark = (entry.get("title"), entry.get("mark")) if isinstance(entry, dict) else (None, None)
-        colour = entry.get("colour") or PALETTE[number % len(PALETTE)] if isinstance(entry, dict) else ""
+        colour = entry.get("colour") or PALETTE[0] if isinstance(entry, dict) else ""
         if not isinstance(title, str) or not title or mark not in MARKS:
             raise InputError(f"{where}: needs a title and a mark of {list(MARKS)}, got {entry!r}")
         if not isinstance(colour, str) or not _COLOUR.fullmatch(colour):
             raise InputError(f"{where}: colour must look like #0072B2, got {colour!r}")
-        if name in wanted:
-            dashes = DASHES[number % len(DASHES)]
-            shown[name] = Label(title, mark, colour, dashes)
-    return shown
+    try:
+        chosen = looks({name: entry.get("colour") for name, entry in content.items()})
+    except ValueError as error:
+        raise InputError(f"{path}: {error}") from error
+    titles = distinct_titles(content)
+    return {name: Label(titles[name], content[name]["mark"], *chosen[name]) for name in content if name in wanted}
+
+
+def _wishes(name: str) -> list[str]:
+    """The palette in the order in which a label asks for it, from its name alone."""
+    return sorted(PALETTE, key=lambda colour: hashlib.sha256(f"{SALT}{name}{colour}".encode()).digest())
+
+
+def looks(colours: Mapping[str, str | None]) -> dict[str, tuple[str, Any, str]]:
+    """{label: (colour, dashes, marker)}, no two alike; colours: of each label, or None to have one chosen.
+
+    A label asks for the colour that its name stands for and gets it, or the next one, among those used least so far.
+    So a label added at the end changes no other, one added elsewhere few; a colour of its own pins a label's.
+    Raises ValueError for more labels of one colour than there are looks.
+    """
+    used: dict[str, int] = {}
+    found = {}
+    for name, own in colours.items():
+        colour = own
+        if colour is None:
+            fewest = min(used.get(each, 0) for each in PALETTE)
+            colour = next(each for each in _wishes(name) if used.get(each, 0) == fewest)
+        place = used.get(colour, 0)
+        if place >= len(DASHES) * len(MARKERS):
+            raise ValueError(f"{name} is one label too many: a figure has {LOOKS} looks, {place} of them in {colour}")
+        used[colour] = place + 1
+        # Colours start at different dashes, so that the first lines differ in both.
+        first = PALETTE.index(colour) if colour in PALETTE else 0
+        found[name] = (colour, DASHES[(first + place) % len(DASHES)], MARKERS[place // len(DASHES)])
+    return found
 
 
 def spread(targets: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -112,10 +150,11 @@ def new_figure(rows: int, columns: int, size: tuple[float, float], footnote: str
     """A figure in our style with small print of one or more lines below, and its axes as a [rows, columns] array."""
     plt.rcParams.update(matplotlib.rcParamsDefault)
     plt.rcParams.update(SETTINGS)
-    room = (0.22 + 0.16 * footnote.count("\n")) / size[1]
+    # In inches, whatever the figure's height: a line of 9 points takes 0.15.
+    room = (0.12 + 0.15 * (footnote.count("\n") + 1)) / size[1]
     layout = ConstrainedLayoutEngine(rect=(0.0, room, 1.0, 1.0 - room))
     figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout=layout)
-    figure.text(0.004, 0.01, footnote, color=MUTED, fontsize=9, ha="left", va="bottom", parse_math=False)
+    figure.text(0.004, 0.04 / size[1], footnote, color=MUTED, fontsize=9, ha="left", va="bottom", parse_math=False)
     return figure, axes
 
 

@@ -13,15 +13,18 @@ import numpy as np
 
 from eval.figures.style import DASHES, MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import number, rows, run
-from eval.statistics import bootstrap_mean
+from eval.statistics import mean_interval
 from methods.directions import TAIL_RULES
 
 PANELS = (
-    ("wrong_sign", "Wrong sign", "share of tokens outside, against the whole vocabulary"),
+    ("wrong_sign", "Wrong sign", "share of tokens outside,\nagainst the whole vocabulary"),
     ("captured", "Captured divergence", "share of the full forward KL"),
     ("gap", "Gap in unsafe-keep", "predicted minus ratio"),
 )
-NOTE = "Same states and steps for every K; outside: reduced forward KL with that K above .15. Bars: 95 % over seeds."
+NOTE = (
+    "Same states and steps for every K; outside: reduced forward KL with that K above .15. Bars: 95 % t interval over "
+    "seeds, from 3."
+)
 
 
 def draw(table: Path, output: Path) -> None:
@@ -32,9 +35,7 @@ def draw(table: Path, output: Path) -> None:
     figure, grid = new_figure(1, 3, (13.2, 4.0), NOTE)
     for (column, title, unit), axes in zip(PANELS, grid[0], strict=True):
         for number_of, rule in enumerate(TAIL_RULES):
-            intervals = [
-                bootstrap_mean(_finite(found, column, k=k, rule=rule), np.random.default_rng(0)) for k in sizes
-            ]
+            intervals = [mean_interval(_finite(found, column, k=k, rule=rule), np.random.default_rng(0)) for k in sizes]
             means = np.array([interval.mean for interval in intervals])
             bars = [
                 means - np.array([interval.low for interval in intervals]),

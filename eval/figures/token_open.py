@@ -5,6 +5,7 @@ python -m eval.figures.token_open --table tokens_open.csv --output token_open.sv
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,8 +21,9 @@ QUANTITIES = {
 CRITERIA = {"aggregated": ("aggregated tail", "o"), "full": ("whole vocabulary", "D")}
 NOTE = (
     "Differences of what the prediction has over the ratio, first named minus second. Forward KL; the unmasked probe\n"
-    "where nothing else is said; n: seeds. Bars: 95 % over seeds (paired where seeds are shared), for one contrast\n"
-    "each: of twenty contrasts that are nothing, one bar leaves 0 out. K: against the truth of the whole vocabulary."
+    "where nothing else is said; n: seeds. Bars: 95 % t interval over seeds (paired where seeds are shared), for one\n"
+    "contrast each: of twenty contrasts that are nothing, one bar leaves 0 out; hollow: too few seeds for one.\n"
+    "K: against the truth of the whole vocabulary."
 )
 
 
@@ -42,7 +44,10 @@ def draw(table: Path, output: Path) -> None:
                 axes.plot(
                     [number(row, "low"), number(row, "high")], [height, height], color=PALETTE[place], linewidth=2
                 )
-                axes.plot([number(row, "value")], [height], marker, color=PALETTE[place], markersize=5)
+                inside = "white" if math.isnan(number(row, "low")) else PALETTE[place]
+                axes.plot(
+                    [number(row, "value")], [height], marker, color=PALETTE[place], markerfacecolor=inside, markersize=5
+                )
             axes.plot([], [], marker + "-", color=PALETTE[place], markersize=5, label=label)
         axes.axvline(0, color=MUTED, linewidth=1)
         axes.set_ylim(-0.9, len(contrasts) + 0.6)  # room for the legend below the last line

@@ -15,7 +15,7 @@ import numpy as np
 from eval.figures.style import DASHES, MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import Row, rows, run
 from eval.files import InputError
-from eval.statistics import bootstrap_mean
+from eval.statistics import mean_interval
 from eval.tokens.axes import AXES, base_of
 from eval.tokens.rates import merged
 
@@ -30,7 +30,8 @@ AXES_SHOWN = (
 NOTE = (
     "Aggregated tail; forward KL, D > .15, unmasked probe. Ages in three lots: younger and older half of those below\n"
     "the lag, and the lag itself. Ages below the lag exist in a run's first steps only: age and training step move\n"
-    "together. Bars: 95 % over seeds, where at least half of them have the rate. Dotted: the ratio."
+    "together. Bars: 95 % t interval over seeds, of levels: the open questions compare lines that share seeds.\n"
+    "Rates that fewer than half of the seeds have are left out. Dotted: the ratio."
 )
 
 
@@ -88,7 +89,7 @@ def _points(mine: Sequence[Row], quantity: str) -> list[tuple[float, float, floa
         if len(known) < max(2, len(seeds) / 2):
             points.append((float(np.mean(lot)), math.nan, math.nan, math.nan))
             continue
-        interval = bootstrap_mean(known, np.random.default_rng(0))
+        interval = mean_interval(known, np.random.default_rng(0))
         points.append((float(np.mean(lot)), interval.mean, interval.low, interval.high))
     return points
 

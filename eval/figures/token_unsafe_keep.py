@@ -3,7 +3,7 @@
     python -m eval.figures.token_unsafe_keep --table tokens_seeds.csv --output token_unsafe_keep.svg
 
 Left of each pair of axes: both rates, a line per seed. Right: the paired difference of each seed, its mean with the
-bootstrap interval, and the paper's difference.
+t interval (from 3 seeds on), and the paper's difference; all rows on one scale.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from eval.figures.style import INK, MUTED, PALETTE, new_figure, save
 from eval.figures.token_tables import Row, name_of, number, rows, run, settings
-from eval.statistics import bootstrap_mean
+from eval.statistics import mean_interval
 from eval.tokens.study import IDENTITY
 from eval.tokens.summary import PAPER_GAP
 
@@ -40,6 +40,9 @@ def draw(table: Path, output: Path) -> None:
         own = [row for row in found if (row["panel"], row["update"], row["label"]) == kind]
         _pairs(left, own, name_of(kind))
         _differences(right, own)
+    limits = [right.get_xlim() for _, right in grid]
+    for _, right in grid:
+        right.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))
     save(figure, output, {"Title": "Unsafe-keep, predicted direction against ratio", "Description": NOTE})
 
 
@@ -60,18 +63,21 @@ def _pairs(axes: Any, own: Sequence[Row], title: str) -> None:
 def _differences(axes: Any, own: Sequence[Row]) -> None:
     gaps = np.array([number(row, "gap") for row in own])
     gaps = np.sort(gaps[~np.isnan(gaps)])
-    interval = bootstrap_mean(list(gaps), np.random.default_rng(0))
+    interval = mean_interval(list(gaps), np.random.default_rng(0))
     heights = (np.arange(len(gaps)) + 1) / (len(gaps) + 1)
     axes.axvline(0, color=MUTED, linewidth=1)
     axes.plot(gaps, heights, "o", color=PALETTE[0], markersize=3.5, alpha=0.7)
-    axes.axvline(-PAPER_GAP, color=PALETTE[1], linestyle="dashed", linewidth=1.8, label="paper -.027 [S]")
+    axes.axvline(-PAPER_GAP, color=PALETTE[1], linestyle="dashed", linewidth=1.8, label="paper -0.027 [S]")
     if np.isfinite([interval.low, interval.high]).all():
-        axes.axvspan(interval.low, interval.high, color=INK, alpha=0.12, linewidth=0, label="95 % of the mean")
+        axes.axvspan(
+            interval.low, interval.high, color=INK, alpha=0.12, linewidth=0, label="95 % t interval of the mean"
+        )
     axes.axvline(interval.mean, color=INK, linewidth=2, label=f"mean {interval.mean:+.3f}")
     axes.set_yticks([])
     axes.set_xlabel("unsafe-keep, predicted minus ratio")
     axes.set_title(f"{int((gaps < 0).sum())} of {len(gaps)} seeds below 0 (paper: 38 of 61)", parse_math=False)
-    axes.legend(frameon=True, framealpha=0.9, edgecolor="none", fontsize=9, loc="lower right")
+    # Below the axes: inside it would hide dots or the line at 0.
+    axes.legend(frameon=False, fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=3, columnspacing=1.2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

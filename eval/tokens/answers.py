@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eval.statistics import not_a_test
 from eval.tokens.contrasts import Estimate
 
 COLUMNS = (
@@ -38,7 +39,7 @@ QUANTITIES = {
 # Where the prediction is better than the ratio: a gap below 0 (fewer of its kept tokens move away), a gain above.
 BETTER = {"gap": -1, "accuracy_gain": 1}
 CRITERIA = {"aggregated": "aggregated tail", "full": "whole vocabulary"}
-# Below it an interval describes the seeds at hand (eval.statistics).
+# Below it nothing is concluded from rates of this study: a seed's counts are small and far from normal.
 FEW = 6
 
 
@@ -155,6 +156,8 @@ def _interval(found: Estimate, signed: bool) -> str:
     it = found.interval
     seeds = " + ".join(map(str, found.sizes))
     limits = "no interval" if math.isnan(it.low) else f"95 %: {_limits(found, signed)}"
+    if len(it.values) > 1:
+        limits = f"the values {' and '.join(points(value, signed) for value in it.values)}"
     return f"{points(it.mean, signed)} {_unit(signed)} ({limits}; {seeds} {found.resampled})"
 
 
@@ -169,7 +172,7 @@ def _unit(compared: bool) -> str:
 def _undecided(found: Estimate) -> str:
     low, high = found.interval.low, found.interval.high
     if math.isnan(low):
-        return "Too few seeds for an interval, so nothing follows"
+        return f"{_capital(not_a_test(min(found.sizes)))}, so nothing follows"
     most = 100 * max(-low, high) + 0.0  # no negative zero
     return f"The interval holds 0: no effect is shown, and one of up to {most:.1f} points is not excluded"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eval.statistics import Interval, bootstrap_mean, stratified_bootstrap
+from eval.statistics import Interval, mean_interval, stratified_mean
 
 Values = Mapping[int, float]  # of one setting, by seed; seeds without a value are absent
 
@@ -19,7 +19,8 @@ Values = Mapping[int, float]  # of one setting, by seed; seeds without a value a
 class Estimate:
     """A mean with its interval.
 
-    levels: the means of the two sides of a difference. resampled: what was drawn; sizes: how many of it, per stratum.
+    levels: the means of the two sides of a difference. resampled: what the interval is over; sizes: how many of it, per
+    stratum.
     """
 
     interval: Interval
@@ -30,18 +31,18 @@ class Estimate:
 
 def single(values: Values) -> Estimate:
     """The mean of one value per seed."""
-    return Estimate(bootstrap_mean(_by_seed(values), _generator()), (), "seeds", (len(values),))
+    return Estimate(mean_interval(_by_seed(values), _generator()), (), "seeds", (len(values),))
 
 
 def difference(a: Values, b: Values) -> Estimate:
     """a - b: over the seeds that both have; settings without a common seed are strata of their own."""
     shared = sorted(a.keys() & b.keys())
     if shared:
-        interval = bootstrap_mean([a[seed] - b[seed] for seed in shared], _generator())
+        interval = mean_interval([a[seed] - b[seed] for seed in shared], _generator())
         levels = tuple(float(np.mean([side[seed] for seed in shared])) for side in (a, b))
         return Estimate(interval, levels, "paired seeds", (len(shared),))
     strata = {"a": _by_seed(a), "b": _by_seed(b)}
-    interval = stratified_bootstrap(strata, _generator(), weights={"a": 1.0, "b": -1.0})
+    interval = stratified_mean(strata, weights={"a": 1.0, "b": -1.0})
     levels = tuple(float(np.mean(side)) if side else float("nan") for side in strata.values())
     return Estimate(interval, levels, "seeds of either side", (len(a), len(b)))
 
@@ -49,20 +50,20 @@ def difference(a: Values, b: Values) -> Estimate:
 def pooled(settings: Mapping[str, Values]) -> Estimate:
     """The mean over settings, each of the same weight.
 
-    Runs of one seed resemble each other whatever the setting, so shared seeds are resampled as one: the mean over
-    settings is taken per seed. Settings without a common seed are strata.
+    Runs of one seed resemble each other whatever the setting, so shared seeds count as one: the mean over settings is
+    taken per seed. Settings without a common seed are strata.
     """
     shared = sorted(set.intersection(*(set(values) for values in settings.values())))
     if shared:
         means = [float(np.mean([values[seed] for values in settings.values()])) for seed in shared]
-        return Estimate(bootstrap_mean(means, _generator()), (), "seeds, means over panels", (len(shared),))
+        return Estimate(mean_interval(means, _generator()), (), "seeds, means over panels", (len(shared),))
     strata = {name: _by_seed(values) for name, values in settings.items()}
     sizes = tuple(map(len, strata.values()))
-    return Estimate(stratified_bootstrap(strata, _generator()), (), "seeds inside each panel", sizes)
+    return Estimate(stratified_mean(strata), (), "seeds inside each panel", sizes)
 
 
 def _by_seed(values: Values) -> list[float]:
-    """In the order of the seeds, whatever that of the rows: resampling is by place."""
+    """In the order of the seeds, whatever that of the rows: the bootstrap that checks draws by place."""
     return [values[seed] for seed in sorted(values)]
 
 

@@ -19,28 +19,37 @@ from typing import Any
 
 from eval import markup
 from eval.files import InputError, read_csv, write_text
+from eval.models import described
 from eval.report import LIMITS, PROVENANCE, figure_section, table_section
 from eval.tokens import page_tables, summary, verdicts
 
 STYLE = """
 .verdict { padding: .1rem .45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
-.verdict.replicated { background: #d9f0dc; color: #0b4f1b; }
-.verdict.contradicted { background: #fbdcd8; color: #7c1408; }
-.verdict.underpowered { background: #ececec; color: #3a3a3a; }
+.verdict.replicated, .verdict.supported { background: #d9f0dc; color: #0b4f1b; }
+.verdict.direction-only { background: #fdf0cf; color: #5a4300; }
+.verdict.contradicted, .verdict.not-supported { background: #fbdcd8; color: #7c1408; }
+.verdict.underpowered, .verdict.open, .verdict.not-testable { background: #ececec; color: #3a3a3a; }
 #verdicts td:not(.number) { white-space: normal; }
 #verdicts td.text { min-width: 9rem; }
 """.rstrip()
 
 RULE = (
-    "replicated: the interval excludes the null value on the paper's side. contradicted: it excludes the null on the "
-    "other side, or holds the null and excludes the paper's value. underpowered: it holds both, and decides nothing. "
-    "A claim without a number in the paper is about the side of the null alone."
+    "Brackets: 95 % t interval over seeds, not adjusted for the number of rows. Primary is the gap with the aggregated "
+    "tail; pooled corrective-keep is the same measurement from its other side. replicated: the interval lies on the "
+    "paper's side of 0 and the value is half to twice the paper's. direction only: on its side, another size. "
+    "contradicted: on the other side, or the 90 % interval lies within half of the paper's effect around 0. A share is "
+    "judged by its size: within 2/3 to 3/2 of the paper's. underpowered: none of these. not testable: below 6 seeds."
+)
+OWN_RULE = (
+    "Not claims of the paper, so none of its numbers stands here. supported: the interval lies on the expected side of "
+    "0 and the value is beyond the margin. not supported: on the other side, or the 90 % interval lies within the "
+    "margin. open: neither. not testable: below 6 seeds."
 )
 TOY = (
-    "Toy world: a model of about 0.14 million parameters sorts numbers, and staleness (a rollout policy several weight "
-    "syncs old) stands in for the mismatch between real engines. What holds here is a fact about this set-up."
+    "Toy world: {models} sorting numbers, and staleness (a rollout policy several weight syncs old) stands in for the "
+    "mismatch between real engines. What holds here is a fact about this set-up."
 )
-OWN = "Results of the model and prompts listed under settings, which are not the paper's."
+OWN = "Results of {models} and the prompts listed under settings, which are not the paper's."
 STUDY_LIMITS = (
     "The paper names 61 seeds and 1,024 sequences a seed; the model, precision, learning rate, mini-batch and kind of "
     "update behind its numbers are unknown, and the kind of update decides the size of the gap. The default here is an "
@@ -53,29 +62,35 @@ STUDY_LIMITS = (
 
 
 def verdict_table(rows: Sequence[Mapping[str, str]]) -> str:
-    """Claim, mark, setting, the paper's value, ours with its interval, and the verdict in words and colour."""
-    shown = []
+    """The claims of the paper, then our own hypotheses: value with interval, and the verdict in words and colour."""
     for row in rows:
         if row["verdict"] not in page_tables.WORDS:
             raise InputError(f"--verdicts: verdict = {row['verdict']!r}: allowed are {', '.join(page_tables.WORDS)}")
-        word = f'<span class="verdict {row["verdict"]}">{page_tables.WORDS[row["verdict"]]}</span>'
-        ours = page_tables.between(row, "ours", "low", "high")
-        paper = markup.number(row["paper"], signed=True)
-        shown.append(
-            [
-                row["claim"],
-                f"[{row['mark']}]",
-                row["setting"],
-                paper,
-                ours,
-                row["n_seeds"],
-                markup.Html(word),
-                row["note"],
-            ]
-        )
-    columns = ["claim", "mark", "setting", "paper", "ours", "seeds", "verdict", "note"]
-    caption = f"Brackets: 95 % bootstrap interval over seeds. {RULE}"
-    return markup.table(columns, shown, caption)
+    parts = []
+    for heading, reference, rule, own in (
+        ("Claims of the paper", "paper", RULE, False),
+        ("Own hypotheses", "margin", OWN_RULE, True),
+    ):
+        shown = [_judged(row, reference) for row in rows if (row["paper"] == "nan") is own]
+        if shown:
+            columns = ["claim", "mark", "setting", reference, "ours", "seeds", "verdict", "note"]
+            parts.append(f"<h3>{heading}</h3>\n{markup.table(columns, shown, rule)}")
+    return "\n".join(parts)
+
+
+def _judged(row: Mapping[str, str], reference: str) -> list[str]:
+    word = row["verdict"]
+    shown = f'<span class="verdict {word.replace(" ", "-")}">{page_tables.WORDS[word]}</span>'
+    return [
+        row["claim"],
+        f"[{row['mark']}]",
+        row["setting"],
+        markup.number(row[reference], signed=reference == "paper"),
+        page_tables.between(row, "ours", "low", "high"),
+        row["n_seeds"],
+        markup.Html(shown),
+        row["note"],
+    ]
 
 
 # By file name: the section, what shows the table, and the columns that takes. Another table is shown as it is, folded,
@@ -112,7 +127,7 @@ def tables(paths: Sequence[Path]) -> dict[str, str]:
 
 def build(args: argparse.Namespace) -> str:
     """The page as text. Raises InputError for a file it cannot use."""
-    limits = [TOY if args.toy else OWN, *STUDY_LIMITS]
+    limits = [(TOY if args.toy else OWN).format(models=described(args.model)), *STUDY_LIMITS]
     judged = verdict_table(read_csv(args.verdicts, "--verdicts", verdicts.COLUMNS))
     intro = f"<p>{escape(limits[0])} See <a href='#limits'>limits</a>.</p>"
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
@@ -147,6 +162,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, nargs="+", default=[], help=f"CSV files; {', '.join(TABLES)} are known")
     parser.add_argument("--figure", type=Path, nargs="+", default=[], help="SVG files")
     parser.add_argument("--settings", default="{}", help="JSON of the settings of the runs")
+    parser.add_argument(
+        "--model", type=Path, nargs="+", default=[], help="folders of the models trained, for their size"
+    )
     parser.add_argument("--toy", action="store_true", help="the runs are of the toy world: its limits are stated")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args(arguments)

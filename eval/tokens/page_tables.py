@@ -8,11 +8,21 @@ from html import escape
 
 from eval import markup
 from eval.files import InputError
+from eval.statistics import not_a_test
 from eval.tokens.causes import CAUSES
 from eval.tokens.study import MAIN
 
 Row = Mapping[str, str]
-WORDS = {"replicated": "✓ replicated", "contradicted": "✗ contradicted", "underpowered": "? underpowered"}
+WORDS = {
+    "replicated": "✓ replicated",
+    "direction only": "↗ direction only",
+    "contradicted": "✗ contradicted",
+    "underpowered": "? underpowered",
+    "supported": "✓ supported",
+    "not supported": "✗ not supported",
+    "open": "? open",
+    "not testable": "– not testable",
+}
 # Of the long tables: the paper's measure and radius, what the mask sees, all tokens.
 SHOWN = {"measure": MAIN[0], "delta": f"{MAIN[1]:g}", "truth": "reduced", "subset": "all"}
 # What a table must have, by the name of the function that shows it.
@@ -37,7 +47,8 @@ def setting(row: Row) -> str:
 
 CAPTION = (
     "Forward KL on the recorded top K, D > .15, all tokens. Unsafe-keep: of the tokens that only this criterion (or "
-    "only the ratio) keeps, those whose divergence rose; gap: their difference. p: permutation of signs over seeds. "
+    "only the ratio) keeps, those whose divergence rose; gap, the primary outcome: their difference. Brackets: 95 % t "
+    "interval over seeds, from 3 seeds on. p: permutation of signs over seeds. "
     "Last column: seeds for 80 % power at the paper's gap, from the spread seen. tokens_summary.csv holds the other "
     "measures and radii, parts of the tokens, and the truth over the whole vocabulary."
 )
@@ -52,7 +63,23 @@ def summary(rows: Sequence[Row]) -> str:
     for kind in dict.fromkeys(map(setting, chosen)):
         shown = [_means(row) for row in chosen if setting(row) == kind]
         parts.append(markup.table(columns, shown, kind[0].upper() + kind[1:]))
+        parts.append(f"<p>{escape(_told_apart([row for row in chosen if setting(row) == kind]))}</p>")
     return "\n".join(parts)
+
+
+def _told_apart(rows: Sequence[Row]) -> str:
+    """Which criteria of a setting the gap tells apart from the ratio, and which not."""
+    found: dict[str, list[str]] = {"told apart from the ratio": [], "not told apart, which is not equal": []}
+    told, alike = found
+    for row in rows:
+        low, high = _value(row, "gap_low"), _value(row, "gap_high")
+        if math.isnan(low):
+            found.setdefault(not_a_test(int(row["n_used"])), []).append(row["criterion"])
+        else:
+            better = f"{row['criterion']} ({'fewer' if high < 0 else 'more'} unsafe)"
+            found[told if low > 0 or high < 0 else alike].append(better if low > 0 or high < 0 else row["criterion"])
+    said = " – ".join(f"{what}: {', '.join(names)}" for what, names in found.items() if names)
+    return f"By the gap: {said}. No interval is adjusted for the others."
 
 
 def _means(row: Row) -> list[str]:

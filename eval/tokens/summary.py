@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eval.statistics import Interval, bootstrap_mean, bootstrap_pooled_difference
+from eval.statistics import Interval, mean_interval, pooled_difference
 from eval.tokens.significance import flip_test, relabel_test, seeds_needed, sign_test, smallest_gap
 from eval.tokens.study import KEYS
 
@@ -74,7 +74,7 @@ def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], seed: int) -
         part = sum(row[f"corrective{side}"] for row in rows)
         out[f"corrective_keep{side}_pooled"] = part / whole if whole else math.nan
     kept = [(row["corrective"], row["kept"], row["corrective_ratio"], row["kept_ratio"]) for row in rows]
-    pooled = bootstrap_pooled_difference(kept, np.random.default_rng(seed))
+    pooled = pooled_difference(kept)
     out |= {
         "corrective_gap_pooled": pooled.mean,
         "corrective_gap_pooled_low": pooled.low,
@@ -95,4 +95,4 @@ def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], seed: int) -
 
 def _mean(values: Sequence[float], seed: int) -> Interval:
     finite = [value for value in values if not math.isnan(value)]
-    return bootstrap_mean(finite, np.random.default_rng(seed))
+    return mean_interval(finite, np.random.default_rng(seed))

@@ -1,7 +1,16 @@
 """A verdict per claim of arXiv 2607.10848, 4.2: the paper's value, ours with its interval, and what follows.
 
-replicated: the interval excludes the null value on the paper's side. contradicted: it excludes the null on the other
-side, or holds the null and excludes the paper's value. underpowered: it holds both, so it decides nothing.
+By the 95 % interval over seeds (not adjusted for the number of rows), the paper's value and a margin, half of it:
+* replicated: the interval lies on the paper's side of 0, and our value is half to twice the paper's;
+* direction only: it lies on the paper's side, and the size is another;
+* contradicted: it lies on the other side; or the 90 % interval lies within the margin: no effect that matters;
+* underpowered: none of these; the note says how many seeds would tell an effect of the margin;
+* not testable: fewer than 6 seeds, or no interval.
+A share cannot be below 0, so it is judged by its size alone: replicated where the interval lies within 2/3 to 3/2 of
+the paper's value, contradicted where it lies outside of that.
+
+What the paper does not claim (another tail, another quantity) carries none of its numbers and has words of its own:
+supported (the interval lies on the expected side, the value beyond the margin), not supported, open, not testable.
 """
 
 from __future__ import annotations
@@ -11,49 +20,83 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from scipy import stats
+
+from eval.statistics import clopper_pearson
 from eval.tokens.answers import FEW
+from eval.tokens.significance import seeds_needed
 from eval.tokens.summary import PAPER_CORRECTIVE_GAP, PAPER_GAP
 
-Verdict = Literal["replicated", "contradicted", "underpowered"]
-COLUMNS = ("claim", "mark", "setting", "paper", "ours", "low", "high", "null", "n_seeds", "verdict", "note")
+Word = Literal["replicated", "direction only", "contradicted", "underpowered", "not testable"]
+OwnWord = Literal["supported", "not supported", "open", "not testable"]
+COLUMNS = ("claim", "mark", "setting", "paper", "ours", "low", "high", "margin", "n_seeds", "verdict", "note")
+# What counts as the paper's size: of a difference, and of a share.
+SAME_SIZE, SAME_SHARE = (1 / 2, 2.0), (2 / 3, 3 / 2)
+# Sign accuracy has no number in the paper: half a point [N].
+ACCURACY_MARGIN = 0.005
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim about one column of the summary: its value in the paper and the value that would make it empty."""
+    """A claim about one column of the summary: which side of 0 it names, and its value where it is the paper's."""
 
     text: str
     mark: str
     column: str
-    paper: float
-    null: float
+    side: int
+    margin: float
     criterion: str
+    paper: float = math.nan
+    is_share: bool = False
 
 
 _LESS_OFTEN = "the prediction's kept tokens raise D less often"
 CLAIMS = (
-    Claim("the two directions disagree on some tokens outside", "S", "disagreement_share", 0.057, 0.0, "aggregated"),
-    Claim(f"{_LESS_OFTEN}, aggregated tail", "S", "gap", -PAPER_GAP, 0.0, "aggregated"),
-    Claim(f"{_LESS_OFTEN}, uniform tail", "I", "gap", -PAPER_GAP, 0.0, "uniform"),
-    Claim(f"{_LESS_OFTEN}, whole vocabulary", "N", "gap", -PAPER_GAP, 0.0, "full"),
     Claim(
-        "pooled, more of its kept tokens lower D", "S", "corrective_gap_pooled", PAPER_CORRECTIVE_GAP, 0.0, "aggregated"
+        "the two directions disagree on some tokens outside",
+        "S",
+        "disagreement_share",
+        1,
+        0.057 / 3,
+        "aggregated",
+        0.057,
+        is_share=True,
     ),
-    Claim("it gains sign accuracy over all tokens outside", "N", "accuracy_gain", math.nan, 0.0, "aggregated"),
+    Claim(f"{_LESS_OFTEN}, aggregated tail", "S", "gap", -1, PAPER_GAP / 2, "aggregated", -PAPER_GAP),
+    Claim(
+        "pooled, more of its kept tokens lower D",
+        "S",
+        "corrective_gap_pooled",
+        1,
+        PAPER_CORRECTIVE_GAP / 2,
+        "aggregated",
+        PAPER_CORRECTIVE_GAP,
+    ),
+    Claim(f"{_LESS_OFTEN}, uniform tail", "I", "gap", -1, PAPER_GAP / 2, "uniform"),
+    Claim(f"{_LESS_OFTEN}, whole vocabulary", "N", "gap", -1, PAPER_GAP / 2, "full"),
+    Claim("it gains sign accuracy over all tokens outside", "N", "accuracy_gain", 1, ACCURACY_MARGIN, "aggregated"),
 )
 
 
-def verdict(paper: float, null: float, low: float, high: float) -> Verdict:
-    """By the rule above; a claim without a number of its own claims a value above the null (or its sign's side)."""
-    if math.isnan(low) or math.isnan(high):
-        return "underpowered"
-    above = math.isnan(paper) or paper > null
-    if (low > null) if above else (high < null):
-        return "replicated"
-    if (high < null) if above else (low > null):
-        return "contradicted"
-    holds_paper = math.isnan(paper) or low <= paper <= high
-    return "underpowered" if holds_paper else "contradicted"
+def verdict(claim: Claim, value: float, low: float, high: float, n: int) -> Word | OwnWord:
+    """By the rules above, from a mean over n seeds with its 95 % t interval."""
+    if n < FEW or math.isnan(low) or math.isnan(high):
+        return "not testable"
+    own = math.isnan(claim.paper)
+    if claim.is_share:
+        least, most = (claim.paper * ratio for ratio in SAME_SHARE)
+        if low > most or high < least:
+            return "contradicted"
+        return "replicated" if least <= low and high <= most else "underpowered"
+    if low > 0 if claim.side > 0 else high < 0:
+        if own:
+            return "supported" if abs(value) >= claim.margin else "open"
+        return "replicated" if SAME_SIZE[0] <= value / claim.paper <= SAME_SIZE[1] else "direction only"
+    beyond = high < 0 if claim.side > 0 else low > 0
+    narrow = _half(low, high) * float(stats.t.ppf(0.95, n - 1) / stats.t.ppf(0.975, n - 1))
+    if beyond or (-claim.margin <= value - narrow and value + narrow <= claim.margin):
+        return "not supported" if own else "contradicted"
+    return "open" if own else "underpowered"
 
 
 def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -64,21 +107,22 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             wanted = {"measure": "forward_kl", "delta": 0.15, "truth": "reduced", "subset": "all"}
             if row["criterion"] != claim.criterion or any(row[name] != value for name, value in wanted.items()):
                 continue
-            low, high = row[f"{claim.column}_low"], row[f"{claim.column}_high"]
+            value, low, high = (row[f"{claim.column}{end}"] for end in ("", "_low", "_high"))
             n = row["n_used"] if claim.column == "gap" else row["n_seeds"]
+            word = verdict(claim, value, low, high, n)
             found.append(
                 {
                     "claim": claim.text,
                     "mark": claim.mark,
                     "setting": f"panel {row['panel']}, {_update(row)}",
                     "paper": claim.paper,
-                    "ours": row[claim.column],
+                    "ours": value,
                     "low": low,
                     "high": high,
-                    "null": claim.null,
+                    "margin": claim.margin,
                     "n_seeds": n,
-                    "verdict": verdict(claim.paper, claim.null, low, high),
-                    "note": _note(claim, row, n),
+                    "verdict": word,
+                    "note": _note(claim, row, word, n),
                 }
             )
     return found
@@ -88,16 +132,32 @@ def _update(row: Mapping[str, Any]) -> str:
     return f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
 
 
-def _note(claim: Claim, row: Mapping[str, Any], n: int) -> str:
-    low, high = row[f"{claim.column}_low"], row[f"{claim.column}_high"]
-    if math.isnan(low):
-        parts = ["too few seeds for an interval"]
-    else:
-        parts = [f"with {n} seeds a description"] if n < FEW else []
-    if low > claim.paper or high < claim.paper:
-        parts.append("the paper's size is outside the interval")
-    if claim.column == "disagreement_share":
-        parts.append("a share cannot be below 0: the size says more than the verdict")
+def _half(low: float, high: float) -> float:
+    return (high - low) / 2
+
+
+def _note(claim: Claim, row: Mapping[str, Any], word: str, n: int) -> str:
+    value, low, high = (row[f"{claim.column}{end}"] for end in ("", "_low", "_high"))
+    parts = []
+    if word == "not testable":
+        parts.append(f"{n} seed{'s' if n != 1 else ''}: not a test of a rate, which takes {FEW}")
+    if not math.isnan(claim.paper):
+        parts.append(f"{value / claim.paper:.2g} times the paper's size")
+    if word in ("underpowered", "open"):
+        parts.append(_needed(low, high, n, claim.margin))
     if claim.column == "gap":
-        parts.append(f"{row['wins']} of {row['n_used']} seeds below 0 (paper: 38 of 61)")
+        low, high = clopper_pearson(row["wins"], row["n_used"])
+        said = "" if math.isnan(low) else f" [{low:.2f}, {high:.2f}]"
+        paper = "" if math.isnan(claim.paper) else " (paper: 38 of 61)"
+        parts.append(f"{row['wins']} of {row['n_used']} seeds below 0{said}{paper}")
     return "; ".join(parts)
+
+
+def _needed(low: float, high: float, n: int, margin: float) -> str:
+    """Seeds for an effect of the margin, from the upper 80 % bound of the spread: the spread itself is a guess."""
+    sd = _half(low, high) / float(stats.t.ppf(0.975, n - 1)) * math.sqrt(n)
+    upper = sd * math.sqrt((n - 1) / float(stats.chi2.ppf(0.2, n - 1)))
+    try:
+        return f"{seeds_needed(upper, margin)} seeds would tell an effect of {margin:.3g}"
+    except ValueError:  # more than a million, or no spread
+        return f"more than a million seeds would be needed for an effect of {margin:.3g}"

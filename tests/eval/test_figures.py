@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 
 from eval.figures.curves import choose_accuracy, main, moving_mean, read_series, seed_note
-from eval.figures.style import PALETTE, read_labels, spread
+from eval.figures.style import PALETTE, looks, new_figure, plt, read_labels, spread
 from eval.files import InputError, read_csv
+from eval.labels import distinct_titles
 from eval.tables import main as tables
 
 Paths = tuple[list[str], list[str]]
+DELTAS = {"a": 0.05, "b": 0.15, "c": 12.5}
 
 
 @pytest.fixture
@@ -51,6 +54,7 @@ def test_caption_says_what_the_band_is(curves: Path, cells: Path, tmp_path: Path
     text = (tmp_path / "a.svg").read_text()
     assert "Line: mean over 3 seeds. Band: lowest to highest seed." in text
     assert "[F] exact from the paper" in text
+    assert "Accuracy: lm-eval, the scored checkpoints; the rollout reward is another scale" in text
     assert seed_note({1}) == "One seed per method, so no band."
     assert "2 to 3 seeds" in seed_note({2, 3})
 
@@ -102,16 +106,73 @@ def test_labels_keep_their_distance_and_order() -> None:
         assert all(b - a >= 0.066 - 1e-9 for a, b in zip(ordered, ordered[1:], strict=False))
 
 
-def test_colours_follow_the_labels_file(tmp_path: Path) -> None:
-    """A method keeps its colour when others are not drawn; 28 methods differ in colour or dash."""
-    content: dict[str, Any] = {f"m{i}": {"title": f"M {i}", "mark": "N"} for i in range(29)}
+def entries(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"title": f"M {name}", "mark": "N"} for name in names}
+
+
+def test_looks_follow_the_labels_file(tmp_path: Path) -> None:
+    """A method keeps its look when others are not drawn; a colour of its own is kept."""
+    content = entries(f"m{i}" for i in range(40))
     content["m3"]["colour"] = "#123456"
     path = tmp_path / "labels.json"
     path.write_text(json.dumps(content))
     few, many = read_labels(path, ["m8", "m3"]), read_labels(path, content)
-    assert list(few) == ["m3", "m8"] and few["m8"] == many["m8"]
-    assert few["m3"].colour == "#123456" and many["m0"].colour == PALETTE[0]
-    assert len({(label.colour, str(label.dashes)) for name, label in many.items() if name != "m28"}) == 28
+    assert list(few) == ["m3", "m8"] and few["m8"] == many["m8"] and few["m3"].colour == "#123456"
+
+
+@pytest.mark.parametrize("count", [7, 28, 40, 140])
+def test_no_two_labels_look_alike(count: int) -> None:
+    """The whole catalogue in one panel: colour, dash and marker tell all apart; the first seven differ in colour."""
+    found = list(looks(dict.fromkeys(f"m{i}" for i in range(count))).values())
+    assert len({(colour, str(dashes), marker) for colour, dashes, marker in found}) == count
+    assert {colour for colour, _, _ in found[:7]} == set(PALETTE)
+
+
+def test_more_labels_than_looks_are_refused(tmp_path: Path, curves: Path, cells: Path, capsys: Any) -> None:
+    """One line, with the number that there is; so with more labels of one pinned colour than that has dashes."""
+    path = cells / "labels.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **entries(f"m{i}" for i in range(139))}))
+    assert draw(curves, cells, tmp_path / "a.svg") == 2
+    assert "a figure has 140 looks" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="m20 is one label too many"):
+        looks(dict.fromkeys((f"m{i}" for i in range(21)), "#123456"))
+
+
+def test_a_label_added_leaves_the_others_as_they_are() -> None:
+    """At the end: none changes, ever. In front of six: fewer than two lose their colour on average (by place in the
+    order all six would), and a pinned colour stays."""
+    names = [f"m{i}" for i in range(40)]
+    for count in range(len(names)):
+        before, after = (looks(dict.fromkeys(names[:n])) for n in (count, count + 1))
+        assert {name: after[name] for name in before} == before
+    changed = []
+    for number in range(200):
+        six = [f"{number}.{i}" for i in range(6)]
+        before, after = looks(dict.fromkeys(six)), looks(dict.fromkeys(["new", *six]))
+        changed.append(sum(before[name][0] != after[name][0] for name in six))
+    assert np.mean(changed) < 2
+    pinned = looks({"new": None, "a": "#0072B2", "b": None})
+    assert pinned["a"][0] == "#0072B2"
+
+
+def test_titles_that_collide_are_told_apart() -> None:
+    """By the options that differ, else by the label; titles of their own stay, and doing it twice changes nothing."""
+    drpo = {label: {"title": "DRPO", "mark": "F", "options": {"delta": d, "cap": None}} for label, d in DELTAS.items()}
+    titles = distinct_titles({"pg_is": {"title": "PG-IS"}, **drpo})
+    assert titles == {"pg_is": "PG-IS", "a": "DRPO, delta 0.05", "b": "DRPO, delta 0.15", "c": "DRPO, delta 12.5"}
+    again = {label: {**entry, "title": titles[label]} for label, entry in drpo.items()}
+    assert distinct_titles(again) == {label: titles[label] for label in drpo}
+    same = {"a": {"title": "X", "options": {"d": 1}}, "b": {"title": "X", "options": {"d": 1}}}
+    assert distinct_titles(same) == {"a": "X (a)", "b": "X (b)"}
+    many = {name: {"title": "X", "options": dict.fromkeys("abc", number)} for number, name in enumerate("pq")}
+    assert distinct_titles(many) == {"p": "X (p)", "q": "X (q)"}
+    assert distinct_titles({"a": {"title": "X (b)"}, "b": {"title": "X"}, "c": {"title": "X"}})["a"] != "X (b)"
+
+
+def test_a_made_title_may_not_meet_another() -> None:
+    """`DRPO, delta 0.05` is also the own title of a third label: all three still differ."""
+    given = {"a": {"title": "DRPO", "options": {"delta": 0.05}}, "b": {"title": "DRPO", "options": {"delta": 0.1}}}
+    assert len(set(distinct_titles({**given, "c": {"title": "DRPO, delta 0.05"}}).values())) == 3
 
 
 @pytest.mark.parametrize(
@@ -163,3 +224,53 @@ def test_titles_are_text(curves: Path, cells: Path, tmp_path: Path) -> None:
     (cells / "labels.json").write_text(json.dumps(labels))
     assert draw(curves, cells, tmp_path / "a.svg") == 0
     assert "<b>" not in (tmp_path / "a.svg").read_text()
+
+
+@pytest.mark.parametrize("rows", [1, 3, 6])
+def test_small_print_is_clear_of_the_axes(rows: int) -> None:
+    """Whatever the number of panels: the lowest axis label ends above the small print. Its width is not covered."""
+    figure, axes = new_figure(rows, 1, (6.0, 0.5 + 3.9 * rows), "one line\nand another")
+    for (each,) in axes:
+        each.set_xlabel("training step")
+    figure.draw_without_rendering()
+    lowest = min(each.xaxis.label.get_window_extent().y0 for (each,) in axes)
+    (note,) = figure.texts
+    assert note.get_window_extent().y1 < lowest and note.get_window_extent().y0 >= 0
+    plt.close(figure)
+
+
+def many_panels(curves: Path, names: Sequence[str]) -> Path:
+    """curves.csv with the rows of its panel B under each of these names."""
+    head, *lines = curves.read_text().splitlines(keepends=True)
+    curves.write_text(head + "".join(line.replace("B,", f"{name},", 1) for name in names for line in lines))
+    return curves
+
+
+def test_panels_stand_in_the_order_given(curves: Path, cells: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """--panels, not the alphabet; a panel that it does not name comes behind. Ticks of steps are whole numbers."""
+    drawn = []
+    monkeypatch.setattr("eval.figures.curves.save", lambda figure, *_: drawn.append(figure))
+    assert draw(many_panels(curves, "bca"), cells, tmp_path / "a.svg", "--panels", "c", "a") == 0
+    axes = drawn[0].axes
+    assert [each.get_title(loc="left") for each in axes[::2]] == [f"{name}: Rollout reward" for name in "cab"]
+    assert all(float(tick).is_integer() for each in axes for tick in each.get_xticks())
+    plt.close(drawn[0])
+
+
+def test_axes_say_what_they_show(curves: Path, cells: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """Another --reward is not called a reward; accuracy names its scale and, where known, its temperature."""
+    extra = ["B,pg_is,0,1,kl,0.1,\n", "B,dppo_topk_kl,0,1,kl,0.2,\n"]
+    extra += ["B,pg_is,0,4,sampling/temperature,0.5,\n", "B,pg_is,0,4,val/temperature,0.7,\n"]
+    curves.write_text(curves.read_text() + "".join(extra))
+    drawn = []
+    monkeypatch.setattr("eval.figures.curves.save", lambda figure, output, texts: drawn.append((figure, texts)))
+    assert draw(curves, cells, tmp_path / "a.svg", "--reward", "kl", "--smooth", "1") == 0
+    assert draw(curves, cells, tmp_path / "a.svg", "--accuracy", "val/accuracy") == 0
+    (left, right), (_, validation) = (figure.axes for figure, _ in drawn)
+    assert (left.get_title(loc="left"), left.get_ylabel()) == ("kl", "kl")
+    assert right.get_ylabel() == "accuracy (lm-eval avg@16, temperature 0.5)"
+    assert validation.get_ylabel() == "accuracy (validation samples, temperature 0.7)"
+    assert drawn[0][1]["Title"] == "kl and accuracy against training step"
+    assert "Accuracy: verl's validation" in drawn[1][1]["Description"]
+    for figure, _ in drawn:
+        plt.close(figure)

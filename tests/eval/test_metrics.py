@@ -10,6 +10,7 @@ import pytest
 
 from eval.metrics import (
     avg_at_k,
+    candidates,
     group_mean,
     maj_at_k,
     majority,
@@ -20,6 +21,7 @@ from eval.metrics import (
     std_per_problem,
     stderr_avg_at_k,
 )
+from eval.tasks.repeats import repeated_results
 
 
 def test_pass_at_k_closed_form() -> None:
@@ -105,3 +107,15 @@ def test_outcomes_are_checked(outcomes: list[object]) -> None:
     """Empty, one-dimensional or not 0/1."""
     with pytest.raises(ValueError, match="outcomes must be"):
         avg_at_k(outcomes)
+
+
+def test_right_answers_are_one_candidate() -> None:
+    """Three spellings of the truth outvote a wrong answer given twice; two against two is a tie; None never votes."""
+    answers = ["0.5", "1/2", "\\frac{1}{2}", "3", "3"]
+    assert candidates([1, 1, 1, 0, 0], answers) == ["0.5", "0.5", "0.5", "3", "3"]
+    assert repeated_results([1, 1, 1, 0, 0], answers)["maj@5"] == 1
+    assert repeated_results([1, 1, 0, 0], [answers[0], answers[1], "3", "3"])["maj@4"] == 0
+    assert repeated_results([1, 1, 0, 0], [None, "1/2", "3", "4"])["maj@4"] == 0
+    for order in itertools.permutations(range(5)):
+        turned = repeated_results([[1, 1, 1, 0, 0][i] for i in order], [answers[i] for i in order])
+        assert turned["maj@5"] == 1

@@ -164,7 +164,7 @@ def test_from_records_to_figures(tmp_path: Path) -> None:
             given = ["--table", str(tmp_path / f"tables/{name}.csv"), "--output", str(tmp_path / place)]
             assert figure.main(given) == 0
             drawn.append((tmp_path / place).read_bytes())
-        assert drawn[0] == drawn[1] and b"95 % over seeds" in drawn[0]
+        assert drawn[0] == drawn[1] and b"95 % t interval over seeds" in drawn[0]
 
 
 @pytest.mark.parametrize("figure", [token_open, token_staleness])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ import pytest
 from html_outline import outline
 
 from eval.figures.curves import main as curves_figure
-from eval.report import main
+from eval.files import write_csv
+from eval.models import _millions, described
+from eval.report import main, table_section
 from eval.tables import main as tables
+from eval.tables import summary_columns
 
 Paths = tuple[list[str], list[str]]
 HOSTILE = "<script>alert('x')</script> & \"quoted\""
@@ -24,9 +28,9 @@ def inputs(cells: Path, paths: Paths, tmp_path: Path) -> dict[str, list[str]]:
     for name in ("scores", "curves", "summary"):
         output = str(tmp_path / f"{name}.csv")
         assert tables([name, "--runs", *paths[0], "--scores", *paths[1], "--output", output]) == 0
-    for name in ("curves", "again"):
-        figure = ["--curves", str(tmp_path / "curves.csv"), "--labels", str(cells / "labels.json")]
-        assert curves_figure([*figure, "--output", str(tmp_path / f"{name}.svg")]) == 0
+    figure = ["--curves", str(tmp_path / "curves.csv"), "--labels", str(cells / "labels.json")]
+    assert curves_figure([*figure, "--output", str(tmp_path / "curves.svg")]) == 0
+    shutil.copy(tmp_path / "curves.svg", tmp_path / "again.svg")
     theorem = {
         "name": "slope",
         "title": f"Slope {HOSTILE}",
@@ -75,7 +79,7 @@ def test_content(inputs: dict[str, list[str]], tmp_path: Path) -> None:
     assert build(inputs, tmp_path / "r.html") == 0
     text = outline(tmp_path / "r.html").text
     for piece in (
-        "0.610\n[0.600, 0.620]",
+        "0.610\n[0.585, 0.635]",
         "−0.100\n[−0.100, −0.100]",
         "DPPO Top-K KL [F]",
         "inferred: plausible, not seen in a source",
@@ -189,3 +193,102 @@ def test_bad_inputs(
     assert build({**inputs, option: [str(tmp_path / "bad.json")]}, tmp_path / "r.html") == 2
     error = capsys.readouterr().err
     assert message in error and "bad.json" in error
+
+
+def model_of(folder: Path, **tensors: tuple[int, ...]) -> str:
+    """A model folder whose safetensors file holds float32 zeros of these shapes."""
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir()
+    save_file({name: torch.zeros(shape) for name, shape in tensors.items()}, folder / "model.safetensors")
+    return str(folder)
+
+
+def test_the_size_is_that_of_the_models(inputs: dict[str, list[str]], tmp_path: Path) -> None:
+    """Counted from the files: one model, several, one without safetensors; in limits of the toy world and others."""
+    small = model_of(tmp_path / "small", a=(100, 1000), b=(40, 1000))
+    large = model_of(tmp_path / "large", a=(1200, 1000))
+    (tmp_path / "bin").mkdir()
+    assert described([]) == "a model" and described([tmp_path / "bin"]) == "a model"
+    assert build({**inputs, "model": [small]}, tmp_path / "r.html") == 0
+    assert "Trained here: a model of 0.14 million parameters, sorting numbers" in outline(tmp_path / "r.html").text
+    (tmp_path / "limits.json").write_text(json.dumps(["One benchmark only."]))
+    own = {**inputs, "model": [small, large], "limits": [str(tmp_path / "limits.json")]}
+    assert build(own, tmp_path / "r.html") == 0
+    text = outline(tmp_path / "r.html").text
+    assert "One benchmark only. Trained here: models of 0.14 to 1.2 million parameters." in text
+    assert (
+        _millions([134_515_008]) == "135 million" and _millions([1_700_000_000, 30_000_000_000]) == "1.7 to 30 billion"
+    )
+
+
+@pytest.mark.parametrize("content", [b"", b"\x05\0\0\0\0\0\0\0nothing", b"\x02\0\0\0\0\0\0\0[]"])
+def test_a_broken_model_file_is_named(
+    content: bytes, inputs: dict[str, list[str]], tmp_path: Path, capsys: Any
+) -> None:
+    """One line; so is a folder that is not there."""
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/model.safetensors").write_bytes(content)
+    assert build({**inputs, "model": [str(tmp_path / "m")]}, tmp_path / "r.html") == 2
+    assert "model.safetensors is not a safetensors file" in capsys.readouterr().err
+    assert build({**inputs, "model": [str(tmp_path / "gone")]}, tmp_path / "r.html") == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def summary_of(tmp_path: Path, *rows: dict[str, Any]) -> str:
+    """HTML of a summary with these changes to a row that has nothing to say."""
+    base: dict[str, Any] = dict.fromkeys(summary_columns(), "0") | {
+        "panel": "B",
+        "reference": "ref",
+        "interval": "t 0.95",
+    }
+    base |= {"metric": "avg@16", "temperature": "", "top_p": "", "n_pairs": "3", "note": ""}
+    base |= {name: "" for name in base if name.endswith("_values")}
+    write_csv(tmp_path / "s.csv", summary_columns(), [{**base, **row} for row in rows])
+    return table_section(tmp_path / "s.csv", {}, ["second", "first"])
+
+
+def test_the_table_says_which_lines_are_told_apart(tmp_path: Path) -> None:
+    """By the interval of the primary outcome: below, above, around 0, and none; each panel has its sentence."""
+    limits = {"low": ("-0.2", "-0.1"), "high": ("0.1", "0.2"), "same": ("-0.1", "0.1"), "few": ("nan", "nan")}
+    rows: list[dict[str, Any]] = [{"method": "ref"}]
+    for name, (low, high) in limits.items():
+        rows.append({"method": name, "run_reward_diff_low": low, "run_reward_diff_high": high})
+    rows[-1]["n_pairs"] = "2"
+    shown = summary_of(tmp_path, *rows)
+    assert (
+        "<p>B, by run reward: told apart from ref: high (higher); low (lower) – not told apart, which is not the same "
+        "as equal: same – no interval: few (2 seeds: not a test). Each of the 3 intervals stands for itself, none is "
+        "adjusted for the others.</p>"
+    ) in shown
+    assert "Run reward, the primary outcome" in shown and "95 % t interval over seeds" in shown
+    assert "expanded" not in shown
+
+
+def test_two_seeds_show_their_values(tmp_path: Path) -> None:
+    """Round brackets with both, never square ones; wins have the exact interval."""
+    row = {"method": "m", "final": "0.5", "final_low": "nan", "final_high": "nan", "final_values": "0.4; 0.6"}
+    shown = summary_of(tmp_path, {"method": "ref"}, {**row, "n_pairs": "2", "run_reward_wins": "2"})
+    assert "0.500\n(0.400, 0.600)" in shown and "2 of 2\n[0.16, 1.00]" in shown
+
+
+def test_panels_and_temperatures_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """In the order given; a temperature beside the accuracy, by panel where they differ, and no word where unknown."""
+    first, second = (
+        {"panel": name, "method": "ref", "temperature": t} for name, t in (("first", "1"), ("second", ".5"))
+    )
+    shown = summary_of(tmp_path, first, second)
+    assert shown.index("<td>second</td>") < shown.index("<td>first</td>")
+    assert "lm-eval&#x27;s avg@16, temperature .5 in second; lm-eval&#x27;s avg@16, temperature 1 in first" in shown
+    assert "(lm-eval&#x27;s avg@16)" in summary_of(tmp_path, {"method": "ref"})
+
+
+def test_titles_that_collide_are_told_apart_in_the_report(inputs: dict[str, list[str]], tmp_path: Path) -> None:
+    """Two labels of one title: table, legend and the sentence about differences name the option that differs."""
+    same = {"title": "DRPO", "mark": "F"}
+    labels = {name: {**same, "options": {"delta": d}} for name, d in (("pg_is", 0.1), ("dppo_topk_kl", 0.2))}
+    Path(inputs["labels"][0]).write_text(json.dumps(labels))
+    assert build(inputs, tmp_path / "r.html") == 0
+    text = outline(tmp_path / "r.html").text
+    assert "DRPO, delta 0.1 [F]" in text and "Differences are to DRPO, delta 0.2, paired by seed" in text

@@ -195,6 +195,88 @@ def test_task_of_a_user(run: Callable[..., Files], coin: Path, tmp_path: Path) -
     assert 0.25 < read(scores)["avg@64"] < 0.75
 
 
+def test_a_task_folder_may_be_relative(run: Callable[..., Files], coin: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """From the working folder, with and without ./, as with an absolute path."""
+    folder = tmp_path / "work" / "mine"
+    folder.mkdir(parents=True)
+    (folder / "parity.yaml").write_text(MAKE_TASK.format(task="parity", filters=TAKE_ALL))
+    (folder / "utils.py").write_text(UTILS)
+    monkeypatch.chdir(tmp_path / "work")
+    found = [
+        run(f"a{number}", f"0={coin}", task="parity", include_path=path, repeats="2", pass_at="1")[0].read_bytes()
+        for number, path in enumerate(("mine", "./mine", "../work/mine", str(folder)))
+    ]
+    assert len(set(found)) == 1
+
+
+def test_temperature_and_top_p_can_be_set(run: Callable[..., Files], dice: Any) -> None:
+    """At temperature 1/2 the odds .6 : .4 of 3 against the end are squared; top-p .5 leaves 3 alone; both are kept."""
+    coin = dice("coin", {"3": 0.6, "<eos>": 0.4})
+    cold = run("cold", f"0={coin}", temperature="0.5", problems="64")[0]
+    share = 0.6**2 / (0.6**2 + 0.4**2)
+    assert read(cold)["no_answer"] == pytest.approx(1 - share, abs=4 * math.sqrt(share * (1 - share) / 1024))
+    assert json.loads(cold.read_text())["sampling"]["temperature"] == 0.5
+    cut = run("cut", f"0={coin}", top_p="0.5")[0]
+    assert read(cut)["no_answer"] == 0.0 and json.loads(cut.read_text())["sampling"]["top_p"] == 0.5
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_checkpoint_that_is_not_finite_is_refused(
+    value: float, coin: Path, parquet: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """One NaN or infinity in one parameter, of the second of two checkpoints; its step's folder and name are said."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(coin)
+    model.model.norm.weight.data[3] = value
+    broken = tmp_path / "broken"
+    shutil.copytree(coin, broken)
+    model.save_pretrained(broken)
+    assert main(arguments(tmp_path / "out", parquet, f"0={coin}", f"1={broken}")) == 2
+    assert f"{broken}: parameter model.norm.weight has 1 of 16 values" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_that_overflow_are_refused(coin: Path, parquet: Path, tmp_path: Path, capsys: Any) -> None:
+    """Finite weights whose logits are not: the first prompt tells. Not covered: an overflow at later prompts only."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(coin)
+    model.lm_head.weight.data[7] = 3e38
+    broken = tmp_path / "broken"
+    shutil.copytree(coin, broken)
+    model.save_pretrained(broken)
+    assert main(arguments(tmp_path / "out", parquet, f"0={broken}")) == 2
+    assert "logits after the first prompt are not finite" in capsys.readouterr().err
+
+
+def test_a_task_is_checked_before_a_model_is_loaded(
+    coin: Path, parquet: Path, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    """A greedy task with two repeats, too many problems, too long a response, an unknown task: no model is built."""
+    from eval import harness
+
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(harness, "CheckpointLM", never)
+    (tmp_path / "utils.py").write_text(UTILS)
+    greedy = MAKE_TASK.format(task="greedy", filters=TAKE_ALL)
+    sampled = "{do_sample: true, temperature: 1.0, top_p: 1.0, top_k: 0, max_gen_toks: 4, until: []}"
+    (tmp_path / "greedy.yaml").write_text(greedy.replace(sampled, "{do_sample: false, max_gen_toks: 4, until: []}"))
+    own = {"task": "greedy", "include_path": str(tmp_path), "repeats": "2", "pass_at": "1"}
+    for change, message in (
+        (own, "all 2 repeats would be equal"),
+        ({**own, "temperature": "0.7"}, "do_sample is false but temperature is 0.7"),
+        ({"problems": "65"}, "has 64 rows, 65 problems were asked for"),
+        ({"max_new_tokens": "64"}, "64 positions"),
+        ({"task": "sorting"}, "unknown task 'sorting'"),
+    ):
+        assert main(arguments(tmp_path / "out", parquet, f"0={coin}", **change)) == 2
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+
 def test_doubled_bos_is_refused(coin: Path, parquet: Path, tmp_path: Path, capsys: Any) -> None:
     """A template that writes BOS twice, which no score would reveal."""
     double = tmp_path / "double"
@@ -240,6 +322,11 @@ def test_default_filter_is_refused(coin: Path, parquet: Path, tmp_path: Path, ca
         ({"problems": "0"}, "--problems must be at least 1"),
         ({"include_path": "nowhere"}, "--include-path: no such folder: nowhere"),
         ({"max_new_tokens": "61"}, "model has room for 3"),
+        ({"max_new_tokens": "64"}, "allowed are fewer than the model's 64 positions"),
+        ({"max_new_tokens": "80"}, "responses of up to 80 tokens"),
+        ({"seed": "4294967296"}, "--seed 4294967296: allowed is 0 to 4294967295"),
+        ({"temperature": "0"}, "--temperature 0.0: allowed is a number above 0"),
+        ({"top_p": "1.5"}, "--top-p 1.5: allowed is a number above 0, at most 1"),
     ],
 )
 def test_bad_arguments(

@@ -57,14 +57,39 @@ def test_summary_by_hand(paths: Paths, tmp_path: Path) -> None:
     ours, theirs = row_of(rows, method="dppo_topk_kl"), row_of(rows, method="pg_is")
     assert (ours["n_seeds"], ours["final_step"], ours["reference"]) == ("3", "4", "dppo_topk_kl")
     assert (ours["start"], ours["final"], ours["gain"], ours["run_reward"]) == ("0.4", "0.61", "0.21", "0.51")
-    assert (ours["final_low"], ours["final_high"]) == ("0.6", "0.62")
+    # .61 -+ 4.303 · .01 / sqrt(3).
+    assert (float(ours["final_low"]), float(ours["final_high"])) == pytest.approx((0.585159, 0.634841), abs=1e-6)
     assert (ours["final_diff"], ours["final_diff_low"], ours["final_diff_high"]) == ("0", "0", "0")
+    assert (ours["metric"], ours["temperature"], ours["final_values"]) == ("avg@16", "", "")
     assert (theirs["final"], theirs["gain"], theirs["run_reward"]) == ("0.3", "-0.1", "0.41")
     assert float(theirs["final_diff"]) == pytest.approx(-0.31)
     assert float(theirs["run_reward_diff_low"]) == pytest.approx(-0.1)
     assert float(theirs["run_reward_diff_high"]) == pytest.approx(-0.1)
     assert (theirs["n_pairs"], theirs["run_reward_wins"], theirs["note"]) == ("3", "0", "")
-    assert theirs["interval"] == "expanded 0.95"
+    assert theirs["interval"] == "t 0.95"
+
+
+def test_two_seeds_are_shown_not_tested(paths: Paths, tmp_path: Path) -> None:
+    """Whatever the difference, two seeds have their values in place of limits, and the note says so."""
+    two = tuple([path for path in given if "seed~2" not in path] for given in paths)
+    for row in table("summary", (two[0], two[1]), tmp_path / "a.csv"):
+        assert {row[name] for name in row if name.endswith(("_low", "_high"))} == {"nan"}
+        assert row["note"] == "2 seeds: not a test"
+    row = row_of(read_csv(tmp_path / "a.csv", "summary"), method="pg_is")
+    assert (row["final_diff"], row["final_diff_values"]) == ("-0.305", "-0.3; -0.31")
+
+
+def test_tables_say_at_which_temperature(paths: Paths, cells: Path, tmp_path: Path) -> None:
+    """Of the scored samples by the scores file, of the validation by the run's manifest."""
+    for path in map(Path, paths[1]):
+        _edit(path, "sampling", {"temperature": 0.5, "top_p": 0.9, "do_sample": True})
+    for run in paths[0]:
+        _edit(Path(run) / "manifest.json", "panel", {"lag": 2, "temperature": 0.7})
+    row = table("summary", paths, tmp_path / "a.csv")[0]
+    assert (row["metric"], row["temperature"], row["top_p"]) == ("avg@16", "0.5", "0.9")
+    curves = table("curves", paths, tmp_path / "b.csv")
+    said = {(row["metric"], row["value"]) for row in curves if row["metric"].endswith(("temperature", "top_p"))}
+    assert said == {("sampling/temperature", "0.5"), ("sampling/top_p", "0.9"), ("val/temperature", "0.7")}
 
 
 def test_same_bytes_whatever_the_order(paths: Paths, tmp_path: Path) -> None:
@@ -87,7 +112,7 @@ def test_another_method_changes_no_other_row(paths: Paths, cells: Path, tmp_path
     assert [row for row in after if row["method"] != "dummy"] == before
     dummy = row_of(after, method="dummy")
     assert dummy["n_pairs"] == "1" and dummy["final_diff_low"] == "nan"
-    assert "at least 2 seeds" in dummy["note"] and "2 seed(s) without a partner" in dummy["note"]
+    assert "1 seed: not a test" in dummy["note"] and "2 seed(s) without a partner" in dummy["note"]
 
 
 def test_run_shorter_than_its_lag(paths: Paths, cells: Path, tmp_path: Path) -> None:
@@ -192,3 +217,83 @@ def test_repeated_step_is_refused(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "data": {}}\n' * 2)
     with pytest.raises(InputError, match="line 2: step 1 appears twice"):
         read_metrics(tmp_path)
+
+
+SETTINGS = {
+    "task": "sort",
+    "data": {"sha256": "a", "problems": 256},
+    "repeats": 16,
+    "seed": 0,
+    "batch_size": 512,
+    "dtype": "float32",
+    "sampling": {"temperature": 1.0},
+    "versions": {"torch": "2"},
+}
+
+
+def _edit(path: Path, name: str, value: Any) -> None:
+    """Set a dotted key of a JSON file."""
+    content = found = json.loads(path.read_text())
+    *parents, last = name.split(".")
+    for parent in parents:
+        found = found.setdefault(parent, {})
+    found[last] = value
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("name", ["scores", "curves", "summary"])
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("seed", 1, "0 and 1"),
+        ("batch_size", 64, "512 and 64"),
+        ("dtype", "bfloat16", "'float32' and 'bfloat16'"),
+        ("data.sha256", "b", "'a' and 'b'"),
+        ("sampling.temperature", 0.5, "1.0 and 0.5"),
+        ("versions.torch", "3", "'2' and '3'"),
+        ("quantise", "fp8", "none and 'fp8'"),
+    ],
+)
+def test_scores_made_otherwise_are_refused(
+    name: str, field: str, value: Any, shown: str, paths: Paths, cells: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """One file of a panel differs: both files, the field and both values are named, whatever the table."""
+    for path in map(Path, paths[1]):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **SETTINGS}))
+    assert table(name, paths, tmp_path / "a.csv")
+    _edit(cells / "scores/panel~B/method~pg_is/seed~1.json", field, value)
+    given = [name, "--runs", *paths[0], "--scores", *paths[1], "--output", str(tmp_path / "o.csv")]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert f"with another {field}: {shown}" in error and error.count(".json") == 2 and "pg_is/seed~1.json" in error
+    assert not (tmp_path / "o.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("panel.lr", 0.1), ("cell.model", "m"), ("cell.options", {"delta": 1}), ("versions.verl", "1")]
+)
+def test_runs_made_otherwise_are_refused(
+    field: str, value: Any, paths: Paths, cells: Path, tmp_path: Path, capsys: Any
+) -> None:
+    """A run of a panel with another learning rate, model, option of its method or version of verl."""
+    _edit(cells / "runs/panel~B/method~pg_is/seed~1/manifest.json", field, value)
+    given = ["curves", "--runs", *paths[0], "--scores", *paths[1], "--output", str(tmp_path / "o.csv")]
+    assert main(given) == 2
+    error = capsys.readouterr().err
+    assert f"with another {field.partition('.')[0]}" in error and "pg_is/seed~1/manifest.json" in error
+
+
+def test_panels_may_differ_in_what_is_theirs(paths: Paths, cells: Path, tmp_path: Path) -> None:
+    """Task, data and sampling belong to a panel, the settings of scoring to the whole table."""
+    for kind, end in (("runs", ""), ("scores", ".json")):
+        shutil.copytree(cells / kind / "panel~B", cells / kind / "panel~C")
+        paths[kind == "scores"].extend(
+            str(path) for path in (cells / kind / "panel~C").glob(f"*/seed~?{end}") if path.name.endswith(end)
+        )
+    for path in (cells / "scores/panel~C").glob("*/*.json"):
+        _edit(path, "task", "other")
+        _edit(path, "data", {"sha256": "c"})
+    assert {row["panel"] for row in table("summary", paths, tmp_path / "a.csv")} == {"B", "C"}
+    for path in (cells / "scores/panel~C").glob("*/*.json"):
+        _edit(path, "seed", 5)
+    assert main(["scores", "--scores", *paths[1], "--output", str(tmp_path / "o.csv")]) == 2

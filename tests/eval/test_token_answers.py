@@ -18,12 +18,12 @@ QUESTION = Question("staleness", "lag", "age alone")
 
 
 def test_shared_seeds_are_paired_and_others_are_strata() -> None:
-    """Definition: a - b over seeds 1 and 2, .1 each; over other seeds it is the difference of means, .25 - .5."""
-    paired = difference({0: 9.0, 1: 0.3, 2: 0.5}, {1: 0.2, 2: 0.4, 3: -9.0})
+    """Definition: a - b over seeds 1, 2 and 4, .1 each; over other seeds it is the difference of means, .25 - .5."""
+    paired = difference({0: 9.0, 1: 0.3, 2: 0.5, 4: 0.4}, {1: 0.2, 2: 0.4, 3: -9.0, 4: 0.3})
     assert (paired.interval.mean, paired.interval.low, paired.interval.high) == pytest.approx((0.1, 0.1, 0.1))
-    assert (paired.levels, paired.interval.n) == (pytest.approx((0.4, 0.3)), 2) and paired.resampled == "paired seeds"
-    apart = difference({0: 0.2, 1: 0.3}, {2: 0.4, 3: 0.6})
-    assert apart.interval.mean == pytest.approx(-0.25) and apart.interval.n == 4
+    assert (paired.levels, paired.interval.n) == (pytest.approx((0.4, 0.3)), 3) and paired.resampled == "paired seeds"
+    apart = difference({0: 0.2, 1: 0.3, 6: 0.25}, {2: 0.4, 3: 0.6, 5: 0.5})
+    assert apart.interval.mean == pytest.approx(-0.25) and apart.interval.n == 6
     assert apart.interval.low < -0.25 < apart.interval.high and apart.resampled == "seeds of either side"
     # One common seed is no pair of independent sides: no interval rather than a wrong one.
     lone = difference({0: 0.2, 1: 0.3}, {1: 0.4, 2: 0.6}).interval
@@ -32,10 +32,10 @@ def test_shared_seeds_are_paired_and_others_are_strata() -> None:
 
 def test_pooled_means() -> None:
     """Settings weigh the same whatever their seeds' number: per seed where seeds are shared, else stratified."""
-    shared = pooled({"a": {0: 0.0, 1: 1.0}, "b": {0: 1.0, 1: 0.0, 2: 7.0}})
+    shared = pooled({"a": {0: 0.0, 1: 1.0, 4: 0.5}, "b": {0: 1.0, 1: 0.0, 2: 7.0, 4: 0.5}})
     assert (shared.interval.mean, shared.interval.low, shared.interval.high) == (0.5, 0.5, 0.5)
-    apart = pooled({"a": {0: 0.0, 1: 0.2}, "b": {2: 1.0, 3: 1.0, 4: 1.0}})
-    assert apart.interval.mean == pytest.approx(0.55) and apart.interval.n == 5
+    apart = pooled({"a": {0: 0.0, 1: 0.2, 5: 0.1}, "b": {2: 1.0, 3: 1.0, 4: 1.0}})
+    assert apart.interval.mean == pytest.approx(0.55) and apart.interval.n == 6
 
 
 def test_answers_by_hand() -> None:
@@ -53,7 +53,7 @@ def test_answers_by_hand() -> None:
     assert "the prediction loses less to the ratio with lag 8" in other
     open_ = difference({seed: 0.1 * (-1) ** seed for seed in range(4)}, dict.fromkeys(range(4), 0.0))
     undecided = answers.difference(QUESTION, ("a", "b"), "gap", "full", open_)["answer"]
-    assert "The interval holds 0: no effect is shown, and one of up to 10.0 points is not excluded" in undecided
+    assert "The interval holds 0: no effect is shown, and one of up to 18.4 points is not excluded" in undecided
     assert "(with 4 seeds a description)" in undecided
     nothing = difference(dict.fromkeys(range(6), 0.0), dict.fromkeys(range(6), 0.0))
     assert "up to 0.0 points" in answers.difference(QUESTION, ("a", "b"), "gap", "full", nothing)["answer"]
@@ -65,9 +65,13 @@ def test_answers_by_hand() -> None:
     ]
     strata = answers.difference(QUESTION, ("a", "b"), "gap", "full", difference(*sides))["answer"]
     assert "3 + 9 seeds of either side" in strata and "(with 3 seeds a description)" in strata
-    share = answers.level(QUESTION, "curvature", "share", "share_of_failures", "", single({0: 0.2, 1: 0.3}))["answer"]
-    assert share.startswith("Curvature: the share of failures is 25.0 % (95 %: 20.0 to 30.0; 2 seeds).")
-    assert "The seeds fix it to about 5.0 points either way" in share
+    share = answers.level(QUESTION, "curvature", "share", "share_of_failures", "", single({0: 0.2, 1: 0.25, 2: 0.3}))[
+        "answer"
+    ]
+    assert share.startswith("Curvature: the share of failures is 25.0 % (95 %: 12.6 to 37.4; 3 seeds).")
+    assert "The seeds fix it to about 12.4 points either way" in share
+    two = answers.level(QUESTION, "curvature", "share", "share_of_failures", "", single({0: 0.2, 1: 0.3}))["answer"]
+    assert "(the values 20.0 and 30.0; 2 seeds). 2 seeds: not a test, so nothing follows" in two
     mean = answers.level(QUESTION, "all", "mean", "gap", "full", single(dict.fromkeys(range(6), 0.1)))["answer"]
     assert "sees less of the truth than the ratio; not" in mean
 

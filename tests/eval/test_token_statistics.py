@@ -7,9 +7,11 @@ Does not cover real records (tests/backend/test_token_records.py).
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from eval.tokens.rates import rates
 from eval.tokens.significance import (
@@ -21,8 +23,8 @@ from eval.tokens.significance import (
     smallest_gap,
 )
 from eval.tokens.summary import summarise
+from eval.tokens.verdicts import CLAIMS, Claim, verdict
 from eval.tokens.verdicts import rows as verdict_rows
-from eval.tokens.verdicts import verdict
 
 
 def flags(text: str) -> np.ndarray:
@@ -80,8 +82,6 @@ def test_power_by_simulation_and_inverse() -> None:
     random = np.random.default_rng(0)
     draws = random.normal(0.5, 1.0, size=(20_000, 34))
     statistic = draws.mean(axis=1) / draws.std(axis=1, ddof=1) * math.sqrt(34)
-    from scipy import stats
-
     simulated = np.mean(np.abs(statistic) > stats.t.ppf(0.975, 33))
     assert power_of(34, 1.0, 0.5) == pytest.approx(simulated, abs=0.01)
     needed = seeds_needed(1.0, 0.5)
@@ -100,38 +100,93 @@ def test_power_by_simulation_and_inverse() -> None:
         seeds_needed(1e3, 0.1)
 
 
+GAP = next(claim for claim in CLAIMS if claim.column == "gap" and not math.isnan(claim.paper))
+SHARE = next(claim for claim in CLAIMS if claim.is_share)
+OWN = next(claim for claim in CLAIMS if claim.column == "accuracy_gain")
+
+
 @pytest.mark.parametrize(
-    ("paper", "low", "high", "expected"),
+    ("claim", "low", "high", "n", "expected"),
     [
-        (-0.027, -0.05, -0.01, "replicated"),
-        (-0.027, -0.30, -0.20, "replicated"),
-        (-0.027, 0.01, 0.05, "contradicted"),
-        (-0.027, -0.01, 0.01, "contradicted"),
-        (-0.027, -0.05, 0.02, "underpowered"),
-        (-0.027, math.nan, math.nan, "underpowered"),
-        (0.057, 0.03, 0.05, "replicated"),
-        (math.nan, 0.01, 0.02, "replicated"),
-        (math.nan, -0.01, 0.02, "underpowered"),
+        (GAP, -0.05, -0.01, 61, "replicated"),
+        (GAP, -0.40, -0.29, 61, "direction only"),  # 13 times the paper's
+        (GAP, -0.003, -0.001, 61, "direction only"),  # a thirteenth of it
+        (GAP, 0.01, 0.05, 61, "contradicted"),
+        (GAP, -0.01, 0.01, 61, "contradicted"),  # within half of the paper's effect
+        (GAP, -0.014, 0.014, 61, "contradicted"),  # and so is the 90 % interval here, at .0117
+        (GAP, -0.018, 0.018, 61, "underpowered"),
+        (GAP, -0.05, 0.02, 61, "underpowered"),
+        (GAP, -0.05, -0.01, 5, "not testable"),
+        (GAP, math.nan, math.nan, 61, "not testable"),
+        (SHARE, 0.045, 0.051, 61, "replicated"),
+        (SHARE, 0.03, 0.05, 61, "underpowered"),
+        (SHARE, 0.01, 0.02, 61, "contradicted"),
+        (SHARE, 0.001, 0.3, 61, "underpowered"),
+        (OWN, 0.01, 0.02, 61, "supported"),
+        (OWN, 0.001, 0.002, 61, "open"),
+        (OWN, -0.01, 0.02, 61, "open"),
+        (OWN, -0.001, 0.001, 61, "not supported"),
+        (OWN, -0.02, -0.01, 61, "not supported"),
+        (OWN, 0.01, 0.02, 3, "not testable"),
     ],
 )
-def test_verdicts(paper: float, low: float, high: float, expected: str) -> None:
-    assert verdict(paper, 0.0, low, high) == expected
+def test_verdicts(claim: Claim, low: float, high: float, n: int, expected: str) -> None:
+    """definition: each word at an interval made for it; the value is its middle."""
+    assert verdict(claim, (low + high) / 2, low, high, n) == expected
+
+
+def test_a_mirrored_claim_has_the_same_verdict() -> None:
+    """property: turning claim and interval around changes no word."""
+    random = np.random.default_rng(0)
+    mirrored = replace(GAP, side=1, paper=-GAP.paper)
+    for _ in range(500):
+        middle, half = random.normal(scale=0.03), random.exponential(0.02)
+        one = verdict(GAP, middle, middle - half, middle + half, 20)
+        assert one == verdict(mirrored, -middle, -middle - half, -middle + half, 20)
+
+
+def test_more_seeds_never_turn_a_contradiction_into_a_replication() -> None:
+    """property: at a fixed mean and spread, after `replicated` comes no other word, and no `contradicted` before."""
+    for mean in np.linspace(-0.08, 0.03, 45):
+        words = []
+        for n in (6, 10, 20, 61, 160, 500, 4000):
+            half = stats.t.ppf(0.975, n - 1) * 0.1 / math.sqrt(n)
+            words.append(verdict(GAP, mean, mean - half, mean + half, n))
+        if "replicated" in words:
+            assert "contradicted" not in words and set(words[words.index("replicated") :]) == {"replicated"}
+
+
+def test_no_claim_of_the_paper_carries_none_of_its_numbers() -> None:
+    """Only marks of the paper (F, S) have its value; inferred and own rows have words of their own."""
+    assert all(math.isnan(claim.paper) == (claim.mark in ("I", "N")) for claim in CLAIMS)
 
 
 @pytest.mark.parametrize(
     ("seeds", "expected"),
     [
-        (1, "too few seeds for an interval; 1 of 1 seeds below 0 (paper: 38 of 61)"),
-        (3, "with 3 seeds a description; the paper's size is outside the interval; 3 of 3 seeds below 0"),
-        (6, "the paper's size is outside the interval; 6 of 6 seeds below 0 (paper: 38 of 61)"),
+        (1, "1 seed: not a test of a rate, which takes 6; "),
+        (3, "3 seeds: not a test of a rate, which takes 6; 20 times"),
+        (6, "20 times"),
     ],
 )
 def test_notes_of_a_verdict(seeds: int, expected: str) -> None:
-    """Without an interval the paper's size is not outside of it; few seeds describe (eval.statistics)."""
+    """Below six seeds no word; the size beside the paper's; seeds below 0 with the exact interval of their rate."""
     rows = [row | {"criterion": "aggregated"} for row in study_rows(gap=-0.5, seeds=seeds)]
     judged = {row["claim"]: row for row in verdict_rows(summarise(rows))}
     gap = next(row for claim, row in judged.items() if "aggregated tail" in claim)
-    assert gap["note"].startswith(expected) and (gap["verdict"] == "underpowered") == (seeds == 1)
+    assert gap["note"].startswith(expected) and " times the paper's size; " in gap["note"]
+    assert f"{seeds} of {seeds} seeds below 0 [" in gap["note"]
+    assert gap["verdict"] == ("not testable" if seeds < 6 else "direction only")
+
+
+def test_an_open_verdict_says_how_many_seeds_it_takes() -> None:
+    """From the upper 80 % bound of the spread: more than the point estimate says, and a number of seeds."""
+    rows = [row | {"criterion": "aggregated"} for row in study_rows(gap=-0.02, seeds=8)]
+    (means,) = summarise(rows)
+    (gap,) = (row for row in verdict_rows([means]) if "aggregated tail" in row["claim"])
+    assert gap["verdict"] == "underpowered"
+    needed = int(gap["note"].split(" seeds would tell an effect of 0.0135")[0].rpartition(" ")[2])
+    assert needed > seeds_needed(means["gap_sd"], 0.0135)
 
 
 def study_rows(gap: float, seeds: int = 40, shuffle: bool = False) -> list[dict]:
@@ -188,9 +243,9 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     for study in range(40):
         random = np.random.default_rng(study)
         gaps = random.normal(0.0, 0.1, size=20)
-        from eval.statistics import bootstrap_mean
+        from eval.statistics import mean_interval
 
-        interval = bootstrap_mean(list(gaps), np.random.default_rng(0), resamples=2_000)
+        interval = mean_interval(list(gaps), np.random.default_rng(0), resamples=2_000)
         missed += not interval.low < 0 < interval.high
     assert missed <= 6
 

@@ -76,6 +76,8 @@ def test_a_run_ends_with_table_figure_proof_and_report(project: Project) -> None
     assert set(rows) == {"dppo_topk_kl", "drpo_small"} and all(row["n_seeds"] == "2" for row in rows.values())
     assert "</svg>" in (project.results / "figures" / "curves.svg").read_text()
     assert "Traceback" not in (project.results / "report.html").read_text()
+    assert "Trained here: a model of 0.0" in (project.results / "report.html").read_text()
+    assert all(row["temperature"] == "1" and row["note"] == "2 seeds: not a test" for row in rows.values())
     theorems = json.loads((project.results / "derivations" / "theorems.json").read_text())
     assert "predictive_direction" in json.dumps(theorems)
     assert len(json.loads((project.results / "derivations" / "agreement.json").read_text())["agreement"]) == 11
@@ -116,6 +118,7 @@ def test_a_deleted_run_is_made_again_alone_and_equal(project: Project) -> None:
         (lambda c: c["warm_start"].update(target=0.25), 4, {"score", "warm_start"}),
         (lambda c: c["worlds"]["sort_3_40"].update(seed=1), 4, {"score", "warm_start", "world"}),
         (lambda c: c["scoring"].update(problems=9), 0, {"score"}),
+        (lambda c: c["scoring"].update(temperature=0.5, top_p=0.9), 0, {"score"}),
         (lambda c: c.update(title="Another heading"), 0, set()),
         (lambda c: c["grid"][0].update(seeds=[0, 1, 2]), 2, {"score"}),
         (lambda c: c.update(reference="drpo_small"), 0, set()),

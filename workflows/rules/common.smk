@@ -8,6 +8,7 @@ import pandas as pd
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
+from eval.labels import distinct_titles
 from methods import registry
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
@@ -65,8 +66,9 @@ def labels():
             "mark": method.mark,
             "source": method.source,
             "options": {key: value for key, value in vars(method.configure(settings.get("options"))).items()},
-        }
-    return out
+        } | {key: settings[key] for key in ("colour",) if key in settings}
+    titles = distinct_titles(out)
+    return {label: entry | {"title": titles[label]} for label, entry in out.items()}
 
 
 def training_inputs(wildcards, cells=CELLS):

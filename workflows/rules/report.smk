@@ -10,7 +10,9 @@ localrules:
     time,
 
 
-PANELS = [config["panels"][name] for name in sorted({key[0] for key in GRID.keys()})]
+# In the order of the configuration.
+PANEL_NAMES = [name for name in config["panels"] if name in {key[0] for key in GRID.keys()}]
+PANELS = [config["panels"][name] for name in PANEL_NAMES]
 TABLES = expand(f"{RESULTS}/tables/{{name}}.csv", name=["scores", "curves", "summary"])
 
 
@@ -78,8 +80,10 @@ rule curves:
         f"{RESULTS}/logs/curves.log",
     conda:
         "../envs/tether.yaml"
+    params:
+        panels=PANEL_NAMES,
     shell:
-        "python -m eval.figures.curves --curves {input.curves:q} --labels {input.labels:q} --output {output:q} > {log:q} 2>&1"
+        "python -m eval.figures.curves --curves {input.curves:q} --labels {input.labels:q} --panels {params.panels:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule report:
@@ -92,6 +96,8 @@ rule report:
         page=rules.derive.output.page,
         agreement=rules.agree.output.json,
         manifest=rules.manifest.output,
+        # For the number of parameters.
+        models=sorted({path for cell in CELLS.values() for path in model_files(cell)}),
         code=sources("eval/*.py"),
     output:
         ensure(f"{RESULTS}/report.html", non_empty=True),
@@ -102,11 +108,14 @@ rule report:
     params:
         title=lambda wildcards: config["title"],
         page=os.path.relpath(rules.derive.output.page, RESULTS),
+        panels=PANEL_NAMES,
+        models=sorted({cell.model for cell in CELLS.values()}),
         # The default limits are the toy world's; they would be false on another model or task.
         limits="" if all("world" in panel for panel in PANELS) else "--limits workflows/report/own_limits.json",
     shell:
         "python -m eval.report --title {params.title:q} --figure {input.figure:q} --table {input.tables:q} "
-        "--labels {input.labels:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} --derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} {params.limits} "
+        "--labels {input.labels:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} --derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} "
+        "--panels {params.panels:q} --model {params.models:q} {params.limits} "
         "--output {output:q} > {log:q} 2>&1"
 
 

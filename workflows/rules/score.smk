@@ -34,11 +34,16 @@ rule score:
         checkpoints=lambda wildcards: [f"--checkpoint={item}" for item in scored_checkpoints(wildcards)],
         task=lambda wildcards: GRID.source(wildcards.panel).task["name"],
         include=include_path,
+        sampling=[
+            f"--{name.replace('_', '-')}={config['scoring'][name]}"
+            for name in ("temperature", "top_p")
+            if name in config["scoring"]
+        ],
         quantise=trained_quantisation,
         tokens=lambda wildcards: cell_of(wildcards).panel.response_length,
     shell:
         "echo '[score] {wildcards.panel} {wildcards.method} seed {wildcards.seed}' && "
         "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task:q} {params.include:q} "
         "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "
-        "--max-new-tokens {params.tokens} --quantise {params.quantise} --output {output.scores:q} --samples {output.samples:q} "
+        "--max-new-tokens {params.tokens} --quantise {params.quantise} {params.sampling:q} --output {output.scores:q} --samples {output.samples:q} "
         "--timing {params.timing:q} > {log:q} 2>&1"

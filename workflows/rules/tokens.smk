@@ -114,6 +114,8 @@ rule token_page:
         verdicts=rules.token_tables.output.verdicts,
         tables=[*TOKEN_SHOWN, f"{RESULTS}/tables/mismatch.csv"],
         figures=expand(rules.token_figure.output, name=TOKEN_FIGURES),
+        # For the number of parameters.
+        models=sorted({path for cell in TOKEN_CELLS.values() for path in model_files(cell)}),
         code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/style.py"),
     output:
         ensure(f"{RESULTS}/tokens.html", non_empty=True),
@@ -125,9 +127,10 @@ rule token_page:
         title=lambda wildcards: f"The token study: {config['title']}",
         settings=json.dumps({"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True),
         toy="--toy" if all("world" in panel for panel in TOKEN_PANELS.values()) else "",
+        models=sorted({cell.model for cell in TOKEN_CELLS.values()}),
     shell:
         "python -m eval.tokens.page --title {params.title:q} --verdicts {input.verdicts:q} --table {input.tables:q} "
-        "--figure {input.figures:q} --settings {params.settings:q} {params.toy} --output {output:q} > {log:q} 2>&1"
+        "--figure {input.figures:q} --settings {params.settings:q} --model {params.models:q} {params.toy} --output {output:q} > {log:q} 2>&1"
 
 
 rule token_time:

@@ -4,6 +4,10 @@ Cells do not share a process: imports are an eighth of a cell's time, and a job 
 re-run and sent to another machine alone.
 """
 
+from pathlib import Path
+
+from workflows.files import remove_empty
+
 
 rule train:
     input:
@@ -32,3 +36,9 @@ rule train:
         cell=lambda wildcards: json.dumps(cell_of(wildcards).dump(), sort_keys=True),
     shell:
         "python -m methods.backend.launch --json {params.cell:q} 2> {log:q}"
+
+
+onsuccess:
+    # A training leaves the folders above its own to those that run beside it.
+    for name in ("work", "work_tokens"):
+        remove_empty(Path(RESULTS, name))

@@ -21,6 +21,7 @@ TAIL_BYTES = 100_000
 OWN_ERROR = re.compile(r"(?:^|: )error: ")
 EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit|Killed)(?::|$)")
 STATUS = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.(\w+)")
+PER_CELL = ("train", "score", "record")
 # Of Snakemake's remarks without an event; whatever is not named here is shown.
 NOISE = (
     "Using shell",
@@ -128,8 +129,8 @@ class Board:
         return text
 
     def standing(self) -> str:
-        """Jobs that are done, of how many, the most numerous kinds by name."""
-        kinds = [f"{rule} {self.done[rule]}/{of}" for rule, of in self.planned.most_common(3) if of > 1]
+        """Jobs that are done, of how many, and those of each cell by name."""
+        kinds = [f"{rule} {self.done[rule]}/{self.planned[rule]}" for rule in PER_CELL if self.planned[rule]]
         text = f"{self.done.total()} of {self.planned.total()} jobs are done"
         return f"{text} ({', '.join(kinds)})" if kinds else text
 

@@ -32,7 +32,7 @@ def judge(found: set[tuple[str, str]], accepted: dict[tuple[str, str], str]) -> 
 
 
 def check(configfiles: list[str]) -> int:
-    """Lint under each configuration: 0 when exactly the accepted lints are found. RuntimeError where there is no report."""
+    """0 when exactly the accepted lints are found under each configuration. RuntimeError where there is no report."""
     found: set[tuple[str, str]] = set()
     for path in configfiles:
         command = [sys.executable, "-m", "snakemake", "--lint", "json", "--configfile", path]

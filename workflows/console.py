@@ -209,17 +209,17 @@ class Console(logging.StreamHandler[TextIO]):
             yield message
 
     def _summary(self) -> Iterator[str]:
-        standing = self.board.standing()
+        standing, count = self.board.standing(), len(self.board.failed)
+        if count or not self.interrupted:
+            yield f"\n{count} {'job' if count == 1 else 'jobs'} failed:"
+            yield from self.board.failed
         if self.interrupted:
             yield (
                 f"stopped: {standing}. The same command goes on from there, and an interrupted training from its last "
                 "restart point."
             )
-            return
-        count = len(self.board.failed)
-        yield f"\n{count} {'job' if count == 1 else 'jobs'} failed:"
-        yield from self.board.failed
-        yield f"{standing}. When the cause is mended, run the same command again: what is done is not done again."
+        else:
+            yield f"{standing}. When the cause is mended, run the same command again: what is done is not done again."
 
 
 def _name(wildcards: Mapping[str, str]) -> str:

@@ -129,6 +129,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_names_no_failure(told: Told, t
     assert told.end().startswith("stopped: 0 of 5 jobs are done (train 0/4). The same command goes on from there")
 
 
+def test_a_failure_before_ctrl_c_is_still_told(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("error: bad\n")
+    told.start(0, **CELL)
+    told.fail(0, tmp_path / "run.log")
+    told(None, "Terminating processes on user request, this might take some time.")
+    end = told.end()
+    assert "1 job failed:\nFAILED train A drpo seed 1\n  error: bad\n" in end and "\nstopped: " in end
+
+
 def test_a_lock_says_what_to_do(told: Told) -> None:
     text = told(LogEvent.ERROR, str(LockException()), logging.ERROR, exception="LockException")
     assert "make recover TIER=mine" in text and "--unlock" in text and text.count("\n") == 1

@@ -17,7 +17,7 @@ import pytest
 
 from derivations import theorem
 from derivations.__main__ import main
-from derivations.report import write_atomically
+from derivations.report import write_atomically, write_new
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -172,3 +172,47 @@ def test_room_never_imports_torch():
     code = "import sys, derivations.__main__, derivations.formulas; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "False"
+
+
+DIVERGENCE = "sum((mu-pi)^2)/2"
+
+
+def test_own_code_is_written_to_a_new_file_under_a_name_of_ones_choice(tmp_path, capsys):
+    """What is written is what was shown, it runs, and no temporary file stays."""
+    path = tmp_path / "half_l2.py"
+    assert main(["--new", DIVERGENCE, "--write", str(path), "--name", "my_l2"]) == 0
+    out, code = capsys.readouterr().out, path.read_text()
+    assert code in out and "predictive_direction(signals, MY_L2, rule)" in out and f"written: {path}" in out
+    space = {}
+    exec(compile(code, str(path), "exec"), space)
+    assert space["MY_L2"].name == "my_l2" and space["MY_L2"].title == DIVERGENCE
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--new", DIVERGENCE, "--write", "there.py"], "--write there.py: it exists; allowed is a new file"),
+        (["--new", DIVERGENCE, "--write", "no/x.py"], "the folder no does not exist"),
+        (["--new", DIVERGENCE, "--write", "x.txt"], "allowed is a file that ends in .py"),
+        (["--new", DIVERGENCE, "--write", "x.py", "--name", "My Measure"], "--name My Measure: allowed are lower-case"),
+        (["--new", DIVERGENCE, "--write", "class.py"], "--name class: allowed are"),
+        (["--new", DIVERGENCE, "--name", "x"], "--name is of --write"),
+        (["--write", "x.py"], "--write and --name are of --new"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_algebra(options, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("derivations.new.derive", lambda *_: pytest.fail("the algebra was begun"))
+    Path("there.py").write_text("mine")
+    with pytest.raises(SystemExit) as stopped:
+        main(options)
+    assert stopped.value.code == 2 and said in capsys.readouterr().err
+    assert Path("there.py").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_that_appears_meanwhile_stays(tmp_path):
+    (tmp_path / "x.py").write_text("mine")
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "x.py", "other")
+    assert (tmp_path / "x.py").read_text() == "mine" and len(list(tmp_path.iterdir())) == 1

@@ -85,6 +85,7 @@ def test_a_run_ends_with_table_figure_proof_and_report(project: Project) -> None
     report = (project.results / "report.html").read_text()
     assert report.count("<figure>") == 5 and 'href="derivations/theorems.html#tail_gap"' in report
     assert not list(project.results.rglob("*.partial")) and not list(project.results.rglob("*.tmp"))
+    assert not (project.results / "work").exists(), "folders that trainings worked in"
 
 
 @pytest.mark.parametrize("environment", [{}, {"PYTHONHASHSEED": "1", "TMPDIR": "/var/tmp"}])
@@ -133,7 +134,8 @@ def test_a_changed_setting_re_runs_what_it_affects(
     project.write_config(config, "changed.yaml")
     plan = project.planned(config="changed.yaml")
     assert plan.get("train", 0) == trained
-    assert set(plan) - DOWNSTREAM - {"train"} == others
+    # Lists of the grid's files and its configuration, which programs read: cheap, and made again where they change.
+    assert set(plan) - DOWNSTREAM - {"train", "lists"} == others
 
 
 def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Project, tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Proje
     config["methods"]["half_gradient"] = None
     project.write_config(config)
     plan = project.planned()
-    assert plan["train"] == 2 and plan["score"] == 2 and set(plan) == DOWNSTREAM | {"train", "score", "labels"}
+    assert plan["train"] == 2 and plan["score"] == 2 and set(plan) == DOWNSTREAM | {"train", "score", "labels", "lists"}
 
     running = subprocess.Popen(
         project.command(),
@@ -164,6 +166,10 @@ def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Proje
         time.sleep(0.005)
     os.killpg(running.pid, signal.SIGKILL)
     running.wait()
+
+    locked = project.attempt()
+    assert locked.returncode != 0 and "make recover TIER=tiny" in locked.stdout, locked.stdout
+    assert "Directory cannot be locked" not in locked.stdout
 
     (tmp_path / "sitecustomize.py").write_text(KILL_WHILE_PUBLISHING)
     project.snakemake("--unlock")
@@ -184,20 +190,56 @@ def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Proje
     assert project.planned() == {}
     after = made(project)
     changed = {name for name in before if after[name] != before[name]}
-    shared = ("tables/", "figures/", "report.html", "labels.json", "manifest.json")
+    shared = ("tables/", "figures/", "report.html", "labels.json", "manifest.json", "lists/")
     assert all(name.startswith(shared) for name in changed)
     assert b"Half gradient" in after["figures/curves.svg"] and b"Half gradient" in after["report.html"]
     assert b"half_gradient" in after["tables/summary.csv"] and b"half_gradient" in after["tables/scores.csv"]
 
 
-def test_a_failing_job_names_its_log(project: Project) -> None:
-    """A warm start that cannot reach its target; the message of the program is in the log that is named."""
+def test_a_failing_job_is_told_with_its_cause_and_log_and_again_at_the_end(project: Project) -> None:
+    """A warm start that cannot reach its target; a title with braces, which no rule takes for wildcards."""
     config = copy.deepcopy(CONFIG)
-    config["tier"] = "broken"
+    config["tier"], config["title"] = "broken", "{a} of {wildcards.b}"
     config["warm_start"] |= {"target": 1.0, "max_steps": 25}
     project.write_config(config, "broken.yaml")
     done = project.attempt(config="broken.yaml")
     assert done.returncode != 0
-    named = [word.strip(",") for line in done.stdout.splitlines() if "log:" in line for word in line.split()]
-    logs = [Path(word) for word in named if "warm_start" in word and word.endswith(".log")]
-    assert logs and "after training.max_steps = 25 steps" in (project.root / logs[0]).read_text()
+    log = "results/broken/logs/warm_start/xs-sort_3_40-ws0.log"
+    cause = "RuntimeError: warm start: accuracy 0.000 after training.max_steps = 25 steps, training.target = 1.0"
+    told = f"FAILED warm_start xs sort_3_40 0\n  {cause}\n  log: {log}\n"
+    assert done.stdout.count(told) == 2 and cause in (project.root / log).read_text(), done.stdout
+    assert f"1 job failed:\n{told}" in done.stdout and "run the same command again" in done.stdout
+    # Neither the command nor Snakemake's words around each job.
+    for noise in ("python -m", "set -euo pipefail", "jobid", "CalledProcessError", "steps ("):
+        assert noise not in done.stdout
+    (kept,) = sorted((project.root / ".snakemake" / "log").iterdir())[-1:]
+    assert "python -m workflows.world.warm_start" in kept.read_text(), "Snakemake's own log has all"
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(project: Project) -> None:
+    """To the whole group, as a terminal sends it, in a warm start without end."""
+    config = copy.deepcopy(CONFIG)
+    config["tier"] = "broken"
+    config["warm_start"] |= {"target": 1.0, "max_steps": 1_000_000}
+    project.write_config(config, "broken.yaml")
+    running = subprocess.Popen(
+        project.command("--rerun-incomplete", config="broken.yaml"),
+        cwd=project.root,
+        env=project.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert running.stdout is not None
+    lines = []
+    for line in running.stdout:
+        lines.append(line)
+        if line.startswith("[warm start] step"):
+            break
+    os.killpg(running.pid, signal.SIGINT)
+    rest, _ = running.communicate(timeout=120)
+    assert running.returncode not in (0, None)
+    assert "stopped: " in rest and "The same command goes on from there" in rest, "".join(lines) + rest
+    assert "FAILED" not in rest and "Traceback" not in rest
+    shutil.rmtree(project.root / "results" / "broken")

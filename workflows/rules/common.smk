@@ -12,6 +12,7 @@ from eval.labels import distinct_titles
 from methods import registry
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
+from workflows import console
 from workflows.grid import Grid, GridError
 
 try:
@@ -27,8 +28,9 @@ SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["panel", "method", "seed"]
 ALL_CELLS = list(SPACE.instance_patterns)
 SCORED_CELLS = [path for path, cell in CELLS.items() if GRID.source(cell.panel_name).task]
 
-# For the progress line only: "cell i of n" is no input, so that a longer grid re-runs nothing.
-os.environ.update({"TETHER_CELLS": json.dumps(ALL_CELLS)})
+# By this mark of its processes `make recover` finds jobs that a killed Snakemake has left; no input of any.
+os.environ.update({"TETHER_RESULTS": os.path.abspath(RESULTS)})
+console.install(logger, workflow.output_settings, config["tier"])
 
 
 wildcard_constraints:
@@ -110,6 +112,12 @@ def trained_quantisation(wildcards):
 def include_path(wildcards):
     path = GRID.source(wildcards.panel).task.get("include_path")
     return ["--include-path", path] if path else []
+
+
+def timings(*stages, **cells_of):
+    """Benchmark files of this configuration: of single jobs by name, of a rule's cells by rule=cells."""
+    names = [*stages, *(f"{rule}/{cell}" for rule, cells in cells_of.items() for cell in cells)]
+    return [f"{RESULTS}/timings/{name}.tsv" for name in names]
 
 
 def folder_of(wildcards, output):

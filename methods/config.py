@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
@@ -32,6 +33,12 @@ class MethodConfig:
             return cls(**plain)
         except MethodConfigError as error:
             raise MethodConfigError(f"method {method}: {error}") from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'drpo'?` for a name that is nearly one of the known, else nothing."""
+    near = difflib.get_close_matches(str(name), sorted(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def sides(radius: Radius) -> tuple[float, float]:

@@ -23,7 +23,7 @@ rule labels:
         "../envs/tether.yaml"
     params:
         # In the order of the configuration, which is the order of colours.
-        text=json.dumps(labels()),
+        text=lambda wildcards: json.dumps(labels()),
     shell:
         "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
 
@@ -31,7 +31,7 @@ rule labels:
 rule manifest:
     input:
         runs=expand(f"{RESULTS}/runs/{{cell}}/manifest.json", cell=ALL_CELLS),
-        code="workflows/scripts/manifest.py",
+        code=program("workflows.scripts.manifest"),
     output:
         f"{RESULTS}/manifest.json",
     log:
@@ -39,7 +39,7 @@ rule manifest:
     conda:
         "../envs/tether.yaml"
     params:
-        config=json.dumps(config, sort_keys=True),
+        config=lambda wildcards: json.dumps(config, sort_keys=True),
     shell:
         "python -m workflows.scripts.manifest --config {params.config:q} --output {output:q} {input.runs:q} > {log:q} 2>&1"
 
@@ -48,7 +48,7 @@ rule tables:
     input:
         runs=expand(f"{RESULTS}/runs/{{cell}}/{{name}}", cell=ALL_CELLS, name=["metrics.jsonl", "manifest.json"]),
         scores=expand(f"{RESULTS}/scores/{{cell}}.json", cell=SCORED_CELLS),
-        code=sources("eval/*.py"),
+        code=program("eval.tables"),
     output:
         TABLES,
     log:
@@ -71,7 +71,7 @@ rule curves:
     input:
         curves=f"{RESULTS}/tables/curves.csv",
         labels=rules.labels.output,
-        code=sources("eval/*.py", "eval/figures/*.py"),
+        code=program("eval.figures.curves"),
     output:
         report(f"{RESULTS}/figures/curves.svg", caption="../report/curves.rst", category="Training"),
     log:
@@ -92,7 +92,7 @@ rule report:
         page=rules.derive.output.page,
         agreement=rules.agree.output.json,
         manifest=rules.manifest.output,
-        code=sources("eval/*.py"),
+        code=program("eval.report"),
     output:
         ensure(f"{RESULTS}/report.html", non_empty=True),
     log:
@@ -113,7 +113,7 @@ rule report:
 rule time:
     input:
         report=rules.report.output,
-        code="workflows/scripts/time_table.py",
+        code=program("workflows.scripts.time_table"),
     output:
         f"{RESULTS}/timings/time.csv",
     log:

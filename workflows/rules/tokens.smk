@@ -36,8 +36,6 @@ TOKEN_PANELS = {cell.panel_name: config["panels"][cell.panel_name] for cell in T
 use rule train as record with:
     input:
         lambda wildcards: training_inputs(wildcards, TOKEN_CELLS),
-        method=lambda wildcards: method_files(cell_of(wildcards, TOKEN_CELLS)),
-        code=sources(*PROGRAM),
     output:
         ensure(f"{RESULTS}/tokens/{SPACE.wildcard_pattern}/tokens.parquet", non_empty=True),
     log:
@@ -54,7 +52,7 @@ use rule train as record with:
 rule token_tables:
     input:
         records=TOKEN_RECORDS,
-        code=sources("eval/*.py", "eval/tokens/*.py"),
+        code=program("eval.tokens.__main__"),
     output:
         TOKEN_TABLES,
         verdicts=f"{RESULTS}/verdicts/tokens.csv",
@@ -72,7 +70,7 @@ rule mismatch:
     input:
         # Of the first panel: model and data are the same for all of a tier's token panels.
         mismatch_inputs,
-        code=sources("workflows/mismatch/*.py", *PROGRAM),
+        code=program("workflows.mismatch.command"),
     output:
         f"{RESULTS}/tables/mismatch.csv",
         f"{RESULTS}/tables/mismatch_profile.csv",
@@ -96,7 +94,7 @@ rule mismatch:
 rule token_figure:
     input:
         table=lambda wildcards: f"{RESULTS}/tables/{TOKEN_FIGURES[wildcards.name]}.csv",
-        code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/*.py"),
+        code=lambda wildcards: program(f"eval.figures.token_{wildcards.name}"),
     output:
         report(f"{RESULTS}/figures/token_{{name}}.svg", caption="../report/token_{name}.rst", category="Token study"),
     log:
@@ -114,7 +112,7 @@ rule token_page:
         verdicts=rules.token_tables.output.verdicts,
         tables=[*TOKEN_SHOWN, f"{RESULTS}/tables/mismatch.csv"],
         figures=expand(rules.token_figure.output, name=TOKEN_FIGURES),
-        code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/style.py"),
+        code=program("eval.tokens.page"),
     output:
         ensure(f"{RESULTS}/tokens.html", non_empty=True),
     log:
@@ -123,7 +121,7 @@ rule token_page:
         "../envs/tether.yaml"
     params:
         title=lambda wildcards: f"The token study: {config['title']}",
-        settings=json.dumps({"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True),
+        settings=lambda wildcards: json.dumps({"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True),
         toy="--toy" if all("world" in panel for panel in TOKEN_PANELS.values()) else "",
     shell:
         "python -m eval.tokens.page --title {params.title:q} --verdicts {input.verdicts:q} --table {input.tables:q} "
@@ -134,7 +132,7 @@ rule token_time:
     input:
         # Written by the runs beside their records; no output that Snakemake would follow.
         page=rules.token_page.output,
-        code="workflows/scripts/time_table.py",
+        code=program("workflows.scripts.time_table"),
     output:
         f"{RESULTS}/timings/tokens.csv",
     log:

@@ -3,7 +3,7 @@
 
 rule world:
     input:
-        code=sources("workflows/world/sorting.py", "workflows/world/tokens.py", "workflows/world/build.py"),
+        code=program("workflows.world.build"),
     output:
         expand(f"{RESULTS}/worlds/{{{{world}}}}/{{name}}", name=["train.parquet", "test.parquet", "world.json"]),
         f"{RESULTS}/worlds/{{world}}/tokenizer/tokenizer.json",
@@ -25,7 +25,7 @@ rule world:
 rule warm_start:
     input:
         world=rules.world.output,
-        code=sources("workflows/world/*.py", "methods/backend/sampling.py"),
+        code=program("workflows.world.warm_start"),
     output:
         expand(
             f"{RESULTS}/warm_starts/{{{{model}}}}-{{{{world}}}}-ws{{{{ws}}}}/{{name}}",

@@ -18,6 +18,7 @@ from methods.config import did_you_mean
 SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
 # A longer value is cut in a message.
 SHOWN = 100
+LONGEST = 1000
 # Beyond it neither a file's size nor a step's number is meant, and JSON readers lose digits.
 LARGEST = 10**15
 
@@ -29,7 +30,7 @@ class GridError(ValueError):
 def check_values(config: dict[str, Any], origin: str) -> None:
     """Plain values and the schema's keys, types and ranges; then fills in its defaults. Raises GridError."""
     for place, problem in _not_plain(config, (), ()):
-        raise GridError(f"{origin}: {place_of(place)}{problem}")
+        raise GridError(f"{origin}: {place_of(place) or 'top level'}{problem}")
     if isinstance(config.get("methods"), dict):
         # `pg_is:` alone in YAML is null; it means a method without options.
         config["methods"] = {label: {} if method is None else method for label, method in config["methods"].items()}
@@ -47,7 +48,8 @@ def place_of(keys: tuple[str | int, ...]) -> str:
 
 def shown(value: Any, bare: bool = False) -> str:
     """A value on one line, cut where it is long."""
-    text = str(value) if bare and str(value).isprintable() else repr(value)
+    plain = bare and str(value).isprintable() and str(value).strip() == str(value) != ""
+    text = str(value) if plain else repr(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
@@ -75,7 +77,7 @@ def _not_plain(value: Any, place: tuple[str | int, ...], above: tuple[int, ...])
         items = enumerate(value) if isinstance(value, list) else value.items()
         for key, entry in items:
             if not isinstance(value, list) and not isinstance(key, str):
-                yield place, f"{': ' if place else ''}the name {key!r} is no text for YAML; put it in quotes"
+                yield place, f": the name {key!r} is no text for YAML; put it in quotes"
                 return
             yield from _not_plain(entry, (*place, key), (*above, id(value)))
     elif isinstance(value, float):
@@ -87,8 +89,10 @@ def _not_plain(value: Any, place: tuple[str | int, ...], above: tuple[int, ...])
     elif isinstance(value, str):
         if not value.isprintable():
             yield place, f" = {shown(value)}: allowed is text on one line"
+        elif len(value) > LONGEST:
+            yield place, f" = {shown(value)}: allowed is text of up to {LONGEST} characters"
     elif value is not None:
-        yield place, f" = {shown(value)}: YAML reads it as a {type(value).__name__}; allowed are numbers and text"
+        yield place, f" = {shown(value)}: YAML reads it as {type(value).__name__}; allowed are numbers and text"
 
 
 def _words(error: jsonschema.ValidationError) -> str:
@@ -102,9 +106,9 @@ def _hint(error: jsonschema.ValidationError) -> str:
     if error.validator == "additionalProperties":
         known = list(error.schema.get("properties", {}))
         unknown = next(key for key in error.instance if key not in known)
-        return f"; allowed are {', '.join(known)}{did_you_mean(unknown, known)}"
+        return f"; allowed are {', '.join(known)}{did_you_mean(str(unknown).lower(), known)}"
     if error.validator == "enum":
-        return did_you_mean(error.instance, [str(word) for word in error.validator_value])
+        return did_you_mean(str(error.instance).lower(), [str(word) for word in error.validator_value])
     if error.validator == "type" and isinstance(error.instance, str) and reads_as_number(error.instance):
         return NUMBER_HINT
     return ""

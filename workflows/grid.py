@@ -13,6 +13,7 @@ from methods.backend.cell import Cell
 from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
 from methods.backend.rollout_settings import NOT_INSTALLED
+from methods.config import MethodConfigError
 from workflows import sweep
 from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
 from workflows.task_check import task_problem
@@ -56,10 +57,11 @@ class Grid:
             raise GridError(f"{origin}: {not_known('reference', wanted, 'methods', known)}")
         config.setdefault("reference", REFERENCE if REFERENCE in known else known[0])
         grid = cls(config, origin)
-        for problem in (*grid._wrong_worlds(), *grid._wrong_models(), *grid._too_many_runs()):
-            raise GridError(f"{origin}: {problem}")
-        for cells in (grid.cells, grid.token_cells):
-            cells()
+        for problems in (grid._wrong_worlds(), grid._wrong_models(), grid._wrong_methods(), grid._too_many_runs()):
+            for problem in problems:
+                raise GridError(f"{origin}: {problem}")
+        grid.cells()
+        grid.token_cells()
         grid.check_scoring()
         return grid
 
@@ -135,7 +137,7 @@ class Grid:
         for name, values in paths.items():
             kind = "directory" if name in ("model_path", "task.include_path") else "file"
             for value in values:
-                where = f"{self.origin}: panels.{panel}.{name} = {shown(value)}"
+                where = f"{self.origin}: panels.{panel}.{name} = {shown(value, bare=True)}"
                 if set(value) & set(PATTERN):
                     raise GridError(f"{where}: allowed is a path without {' '.join(PATTERN)}, which read as a pattern")
                 if not os.path.exists(value):
@@ -210,16 +212,10 @@ class Grid:
         if world is not None:
             settings.setdefault("prompt_length", world["numbers"] + 2)
             settings.setdefault("response_length", world["numbers"] + 1)
+            wrong = _world_problem(settings, world)
+            if wrong is not None:
+                raise GridError(f"{self.origin}: panels.{panel}.{wrong} {self.config['panels'][panel]['world']}")
             vocabulary = world["limit"] + 5
-            if settings.get("top_k", 0) > vocabulary:
-                raise GridError(
-                    f"{self.origin}: panels.{panel}.top_k = {settings['top_k']}: allowed is 0 to the vocabulary size "
-                    f"{vocabulary} of world {self.config['panels'][panel]['world']}"
-                )
-        for name, value in method.get("options", {}).items():
-            if isinstance(value, str) and reads_as_number(value):
-                where = f"{self.origin}: methods.{label}.options.{name} = {value!r}"
-                raise GridError(f"{where}: allowed is a number or a word that is none{NUMBER_HINT}")
         try:
             cell = Cell.build(
                 {
@@ -297,6 +293,17 @@ class Grid:
                     f"sets of {numbers} numbers below {limit}"
                 )
 
+    def _wrong_methods(self) -> Iterator[str]:
+        """Of every method of the configuration, since tables and figures list those of no grid too."""
+        for label, settings in self.config["methods"].items():
+            for name, value in settings.get("options", {}).items():
+                if isinstance(value, str) and reads_as_number(value):
+                    yield f"methods.{label}.options.{name} = {value!r}: allowed is a number or a word{NUMBER_HINT}"
+            try:
+                registry.get(settings.get("method", label)).configure(settings.get("options"))
+            except (registry.UnknownMethodError, MethodConfigError) as error:
+                yield f"methods.{label}: {error}"
+
     def _wrong_models(self) -> Iterator[str]:
         for name, model in self.config["models"].items():
             if model["experts_per_token"] > model["experts"]:
@@ -308,6 +315,19 @@ class Grid:
     def _require(self, field: str, value: str, section: str) -> None:
         if value not in self.config[section]:
             raise GridError(f"{self.origin}: {not_known(field, value, section, self.config[section])}")
+
+
+def _world_problem(settings: Mapping[str, Any], world: Mapping[str, Any]) -> str | None:
+    """What of a panel's settings its toy world cannot give; None when it gives all."""
+    prompt, vocabulary = world["numbers"] + 2, world["limit"] + 5
+    if settings["prompt_length"] < prompt:
+        return f"prompt_length = {settings['prompt_length']}: allowed is >= {prompt}, the prompts of world"
+    if settings["prompts"] > world["train_prompts"]:
+        rows = world["train_prompts"]
+        return f"prompts = {settings['prompts']}: allowed is 1 to train_prompts = {rows} of world"
+    if settings.get("top_k", 0) > vocabulary:
+        return f"top_k = {settings['top_k']}: allowed is 0 to the vocabulary size {vocabulary} of world"
+    return None
 
 
 def _count(number: int, what: str) -> str:

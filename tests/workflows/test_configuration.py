@@ -27,7 +27,7 @@ from workflows.grid import Grid, GridError
         (lambda c: c["scoring"].update(problems=17), ["scoring.problems = 17", "sort_3_40.test_prompts = 16"]),
         (lambda c: c["methods"].update({True: None}), ["methods: the name True is no text"]),
         (lambda c: c.update(tier="reference"), ["tier", "reference"]),
-        (lambda c: c["panels"]["T"].update(lr=float("inf")), ["panel.lr = inf"]),
+        (lambda c: c["panels"]["T"].update(lr=float("inf")), ["panels.T.lr = inf", "finite number"]),
         (lambda c: c.update(trackers=["mlflow"]), ["trackers", "'mlflow'", "tensorboard"]),
         (lambda c: c.update(mismatch={"engines": ["sglang"]}), ["mismatch.engines[0]", "'sglang'", "'hf', 'vllm'"]),
         (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),

@@ -8,6 +8,7 @@ CORES ?= 2
 # MB that jobs may take together, by what their rules state; a job that states more runs alone.
 MEMORY ?= $(shell $(PYTHON) -c 'import os; print(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * 9 // 10 >> 20)')
 TIER ?= toy
+TARGET ?=
 SAMPLE ?= 200
 SEED ?= 0
 LEAST ?= 0
@@ -91,16 +92,17 @@ reference-tokens: tokens  ## keep this tier's token study in results/reference (
 		tokens.html timings/tokens.csv ../reference/$(TIER)/
 	cd results/reference/$(TIER)/tables && gzip -n9f $(patsubst %,tokens_%.csv,seeds sweep changes)
 
-recover: $(STAMP) tier  ## after a kill: remove Snakemake's lock, then go on where the runs stopped
+recover: $(STAMP) tier  ## after a kill: end what is left running, remove Snakemake's lock, go on (TARGET=tokens: its goal)
+	@$(RUN) -m workflows recover --results results/$(TIER)
 	@$(SNAKEMAKE) --unlock
-	@$(SNAKEMAKE)
+	@$(SNAKEMAKE) $(TARGET)
 
 lint: $(STAMP)  ## style, types, workflow
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/snakefmt --check Snakefile workflows
-	$(SNAKEMAKE) --lint
+	$(RUN) -m workflows lint --configfile workflows/config/$(TIER).yaml
 
 bench: $(STAMP)  ## the trainer's step against a minimal loop over the same worker
 	$(RUN) -m workflows bench

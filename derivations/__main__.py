@@ -6,6 +6,7 @@ Exit status: 0 if every theorem holds, 1 if one does not, 2 if the call makes no
 from __future__ import annotations
 
 import argparse
+import keyword
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,6 +27,10 @@ def _parser() -> argparse.ArgumentParser:
         help='derive your own, as "sum(mu*log(mu/pi))": see derivations/new; one that begins with a minus sign, as '
         '"-log(sum(sqrt(mu*pi)))", is written --new="-log(...)", with the equals sign',
     )
+    parser.add_argument(
+        "--write", metavar="FILE", type=Path, help="with --new: write its torch code to this new file of Python"
+    )
+    parser.add_argument("--name", help="with --write: name of the measure (default: the file's)")
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the results as JSON")
     parser.add_argument("--text", metavar="FILE", type=Path, help="write table and steps as text")
     parser.add_argument(
@@ -43,6 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"--dps is {arguments.dps}, allowed are {LEAST_DIGITS} and above")
     if arguments.new is not None:
         return _derive_new(parser, arguments)
+    if arguments.write is not None or arguments.name is not None:
+        parser.error("--write and --name are of --new")
     try:
         chosen = [theorem.get(name) for name in arguments.theorem or theorem.names()]
     except theorem.UnknownTheoremError as error:
@@ -74,12 +81,38 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _derive_new(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+    if arguments.name is not None and arguments.write is None:
+        parser.error("--name is of --write")
+    name = "my_measure" if arguments.write is None else arguments.name or arguments.write.stem
+    if arguments.write is not None:
+        _check_new_file(parser, arguments.write, name)
     try:
-        text, ok = new.derive(arguments.new, arguments.dps, arguments.seed)
+        text, ok = new.derive(arguments.new, arguments.dps, arguments.seed, name)
     except ValueError as error:
         parser.exit(2, f"{parser.prog}: error: --new: {error}\n")
     print(text)
-    return 0 if ok else 1
+    if arguments.write is None:
+        return 0 if ok else 1
+    if not ok:
+        parser.exit(1, f"{parser.prog}: error: {arguments.write} is not written: a check failed, see above\n")
+    try:
+        report.write_new(arguments.write, new.code_in(text))
+    except FileExistsError:
+        parser.exit(2, f"{parser.prog}: error: --write {arguments.write}: it exists; allowed is a new file\n")
+    print(f"\nwritten: {arguments.write}, with the measure {name.upper()}")
+    return 0
+
+
+def _check_new_file(parser: argparse.ArgumentParser, path: Path, name: str) -> None:
+    """What can be wrong with --write and --name, before the minutes of algebra."""
+    if not new.NAME.fullmatch(name) or keyword.iskeyword(name):
+        parser.error(f"--name {name}: allowed are lower-case letters, digits and underscores, a letter first")
+    if path.suffix != ".py":
+        parser.error(f"--write {path}: allowed is a file that ends in .py")
+    if path.exists():
+        parser.error(f"--write {path}: it exists; allowed is a new file")
+    if not path.parent.is_dir():
+        parser.error(f"--write {path}: the folder {path.parent} does not exist")
 
 
 if __name__ == "__main__":

@@ -188,3 +188,11 @@ def write_atomically(path: Path, content: str) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def write_new(path: Path, content: str) -> None:
+    """Write UTF-8 to `path`, whole or not at all. Raises FileExistsError where there is such a file, which stays."""
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
+        complete = Path(folder) / path.name
+        complete.write_text(content, encoding="utf-8")
+        os.link(complete, path)

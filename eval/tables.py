@@ -164,7 +164,12 @@ def summary_rows(outcomes: Mapping[Cell, Mapping[str, float]], args: argparse.Na
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line; see the module docstring."""
-    parser = argparse.ArgumentParser(prog="python -m eval.tables", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m eval.tables",
+        description=__doc__.splitlines()[0],
+        # @FILE: arguments from a file, one a line; a grid of some hundred runs is longer than a shell's command may be.
+        fromfile_prefix_chars="@",
+    )
     commands = parser.add_subparsers(dest="table", required=True)
     for name, needed in (("scores", {"scores"}), ("curves", {"runs"}), ("summary", {"runs", "scores"})):
         command = commands.add_parser(name)

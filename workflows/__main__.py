@@ -1,4 +1,4 @@
-"""python -m workflows doctor | bench | soak | fuzz | mismatch: check an installation, measure it, kill it at random."""
+"""python -m workflows doctor | bench | soak | fuzz | mismatch | recover | lint: check and measure an installation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,19 @@ def main(arguments: list[str] | None = None) -> int:
     bench.add_argument("--replay", action="store_true", help="instead: replay a synthetic token record")
     bench.add_argument("--tokens", type=int, default=1_000_000, help="of --replay")
     bench.add_argument("--sequences", type=int, default=64, help="of --vocabulary, 512 tokens each; 64 need 9 GB")
+    recovering = commands.add_parser("recover", help="end the jobs that a killed Snakemake has left running")
+    recovering.add_argument("--results", type=Path, required=True, help="the tier's folder, as results/toy")
+    linting = commands.add_parser("lint", help="the workflow's lints against the accepted ones")
+    linting.add_argument("--configfile", action="append", required=True, help="a configuration (repeatable)")
     args = parser.parse_args(arguments)
+    if args.command == "recover":
+        from workflows.recover import recover
+
+        return recover(args.results)
+    if args.command == "lint":
+        from workflows.lint import check
+
+        return check(args.configfile)
     if args.command == "mismatch":
         from workflows.mismatch.command import run
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -17,6 +17,16 @@ def atomic_folder(target: Path) -> Iterator[Path]:
     yield partial
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder and those below it that hold no file; what holds one stays, with its parents."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):
+                path.rmdir()
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:

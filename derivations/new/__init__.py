@@ -10,10 +10,16 @@ from derivations.new.certify import certify, look, refuse_unless_zero_at_equalit
 from derivations.new.divergence import divergence
 from derivations.new.show import report
 from derivations.new.study import study
+from derivations.new.torch_code import NAME as NAME
 from derivations.numeric import Certificate, CertificateError
 
 
-def derive(source: str, dps: int = 50, seed: int = 0) -> tuple[str, bool]:
+def code_in(text: str) -> str:
+    """The torch code that ends a report without a refutation: what is kept in a file is what was shown."""
+    return text[text.index('"""') :]
+
+
+def derive(source: str, dps: int = 50, seed: int = 0, name: str = "my_measure") -> tuple[str, bool]:
     """(report, whether every formula passed its check). Raises ExpressionError for what is no divergence."""
     given = divergence(source)
     refuse_unless_zero_at_equality(given, dps, seed)
@@ -27,4 +33,4 @@ def derive(source: str, dps: int = 50, seed: int = 0) -> tuple[str, bool]:
         except CertificateError as refused:
             error = str(refused)
     seen = threshold_tokens(found, dps, seed)
-    return report(found, look(found, dps, seed), seen, certificate, error), error is None
+    return report(found, look(found, dps, seed), seen, certificate, error, name), error is None

@@ -24,7 +24,12 @@ _C2 = {rule: text(value) for rule, value in COLLISION.items()} | {"collision": "
 
 
 def report(
-    study: Study, findings: Findings, threshold_tokens: int, certificate: Certificate | None, error: str | None
+    study: Study,
+    findings: Findings,
+    threshold_tokens: int,
+    certificate: Certificate | None,
+    error: str | None,
+    name: str = "my_measure",
 ) -> str:
     """All there is to say, ending with the torch code. threshold_tokens: where the local term's threshold was
     seen to hold, 0 if it did not."""
@@ -71,8 +76,8 @@ def report(
     if error is not None:
         lines.append(f"  REFUTED: {error}")
         return "\n".join(lines)
-    heading = "Torch: a measure for any mask method, as predictive_direction(signals, MY_MEASURE, rule)"
-    return "\n".join([*lines, "", heading, "", torch_code(study.divergence)])
+    heading = f"Torch: a measure for any mask method, as predictive_direction(signals, {name.upper()}, rule)"
+    return "\n".join([*lines, "", heading, "", torch_code(study.divergence, name)])
 
 
 def _aligned(*rows: tuple[str, str, Expr]) -> list[str]:

@@ -9,6 +9,7 @@ from sympy.printing.pycode import PythonCodePrinter
 
 from derivations.new.divergence import Divergence, p, q
 
+NAME = re.compile(r"[a-z][a-z0-9_]*")
 _NAMES = {p: Symbol("mu", positive=True), q: Symbol("pi", positive=True)}
 _FUNCTIONS = {"log": "torch.log", "exp": "torch.exp", "Abs": "torch.abs", "sign": "torch.sign"}
 
@@ -63,7 +64,7 @@ def torch_code(given: Divergence, name: str = "my_measure") -> str:
 
     Raises ValueError for a name that is no identifier.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not NAME.fullmatch(name):
         raise ValueError(f"name is {name!r}, allowed are lower-case letters, digits and underscores")
     sums = [f"    {s} = {_summed(f)}" for s, f in zip(given.sums, given.terms, strict=True)]
     outer = _code(given.outer)

@@ -68,7 +68,9 @@ def print_replay(path: Path, names: Sequence[str]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """0, or 2 after one line that says what is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m eval.tokens", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m eval.tokens", description=__doc__.splitlines()[0], fromfile_prefix_chars="@"
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     tables = commands.add_parser("study")
     tables.add_argument("records", type=Path, nargs="+")

@@ -9,8 +9,6 @@ from methods.backend import environment  # noqa: F401  # isort: skip  # before a
 
 import argparse
 import contextlib
-import json
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -166,11 +164,10 @@ def record_tokens(trainer: Any, cell: Cell) -> None:
 
 
 class Progress:
-    """One line per step: which cell, step, reward, validation accuracy, time left."""
+    """A line per tenth of a run: which cell, step, reward, validation accuracy, time left of this run."""
 
     def __init__(self, cell: Cell, first_step: int, terminal: TextIO) -> None:
-        index, of = position(cell)
-        self.prefix = f"[train {index}/{of}] {cell.panel_name} {cell.label} seed {cell.seed}"
+        self.prefix = f"[train] {cell.panel_name} {cell.label} seed {cell.seed}"
         self.steps, self.first, self.start = cell.panel.steps, first_step, time.perf_counter()
         self.every = max(1, cell.panel.steps // 10)
         self.terminal = terminal
@@ -180,19 +177,13 @@ class Progress:
             return
         spent = time.perf_counter() - self.start
         done = step - self.first
-        left = f"{spent / done * (self.steps - step):.0f} s left" if done else "starting"
+        left = f"{spent / done * (self.steps - step):.0f} s left of this run" if done else "starting"
+        left = "" if step == self.steps else f"  {left}"
         shown = [f"{name} {data[key]:.3f}" for name, key in SHOWN if key in data]
-        print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}  {left}", file=self.terminal, flush=True)
+        print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}{left}", file=self.terminal, flush=True)
 
 
 SHOWN = (("reward", "reward/mean"), ("accuracy", "val/accuracy"))
-
-
-def position(cell: Cell) -> tuple[int, int]:
-    """(i, n) of this cell in the grid, for the progress line: from TETHER_CELLS, a JSON list a pipeline may set."""
-    cells = json.loads(os.environ.get("TETHER_CELLS", "[]"))
-    own = [i for i, name in enumerate(cells, start=1) if Path(cell.output).as_posix().endswith(name)]
-    return (own[0], len(cells)) if own else (1, 1)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -14,6 +14,7 @@ from snakemake.utils import Paramspace
 from methods.backend import dependencies
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
+from workflows import console
 from workflows.config_file import check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
@@ -38,8 +39,9 @@ SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["panel", "method", "seed"]
 ALL_CELLS = list(SPACE.instance_patterns)
 SCORED_CELLS = [path for path, cell in CELLS.items() if GRID.source(cell.panel_name).task]
 
-# For the progress line only: "cell i of n" is no input, so that a longer grid re-runs nothing.
-os.environ.update({"TETHER_CELLS": json.dumps(ALL_CELLS)})
+# By this mark of its processes `make recover` finds jobs that a killed Snakemake has left; no input of any.
+os.environ.update({"TETHER_RESULTS": os.path.abspath(RESULTS)})
+console.install(logger, workflow.output_settings, config["tier"])
 
 
 wildcard_constraints:
@@ -84,25 +86,23 @@ def training_inputs(wildcards, cells=CELLS):
 
 def training_inputs_of(cell):
     """Model, data and reward of a training, with its program."""
-    files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files]
-    return [*files, *reward_files(cell.reward_function.path), *model_files(cell), *training_program(cell.method)]
+    return [*panel_inputs(cell.panel_name), *training_program(cell.method)]
 
 
 @cache
-def reward_files(path):
-    return relative(dependencies.reward_files(Path(path)))
+def panel_inputs(panel):
+    """What the trainings of a panel read; of the model, what `model_files` names before there is one."""
+    cell = next(cell for cell in (*CELLS.values(), *TOKEN_CELLS.values()) if cell.panel_name == panel)
+    read = relative(dependencies.files_read(cell))
+    beside = [path for path in read if os.path.dirname(path) != cell.model]
+    return sorted({f"{cell.model}/config.json", *beside, *model_files(cell)})
 
 
 def model_files(cell):
     """The files that decide what a model directory holds: of the toy model, or those of a user's that are read."""
     if GRID.config["panels"][cell.panel_name].get("world"):
         return [f"{cell.model}/{name}" for name in ("model.safetensors", "tokenizer.json")]
-    return own_model_files(cell.model)
-
-
-@cache
-def own_model_files(folder):
-    return relative(dependencies.model_files(Path(folder)))
+    return relative(dependencies.model_files(Path(cell.model)))
 
 
 def task_files(wildcards):
@@ -128,6 +128,12 @@ def trained_quantisation(wildcards):
 def include_path(wildcards):
     path = GRID.source(wildcards.panel).task.get("include_path")
     return ["--include-path", path] if path else []
+
+
+def timings(*stages, **cells_of):
+    """Benchmark files of this configuration: of single jobs by name, of a rule's cells by rule=cells."""
+    names = [*stages, *(f"{rule}/{cell}" for rule, cells in cells_of.items() for cell in cells)]
+    return [f"{RESULTS}/timings/{name}.tsv" for name in names]
 
 
 def folder_of(wildcards, output):

@@ -14,10 +14,18 @@ rule derive:
         code=program("derivations.__main__"),
     output:
         json=ensure(f"{RESULTS}/derivations/theorems.json", non_empty=True),
-        text=report(f"{RESULTS}/derivations/theorems.txt", caption="../report/derivations.rst", category="Derivations"),
-        tex=f"{RESULTS}/derivations/theorems.tex",
+        text=report(
+            ensure(f"{RESULTS}/derivations/theorems.txt", non_empty=True),
+            caption="../report/derivations.rst",
+            category="Derivations",
+        ),
+        tex=ensure(f"{RESULTS}/derivations/theorems.tex", non_empty=True),
         # Written beside the LaTeX.
-        page=report(f"{RESULTS}/derivations/theorems.html", caption="../report/derivations.rst", category="Derivations"),
+        page=report(
+            ensure(f"{RESULTS}/derivations/theorems.html", non_empty=True),
+            caption="../report/derivations.rst",
+            category="Derivations",
+        ),
     log:
         f"{RESULTS}/logs/derive.log",
     benchmark:
@@ -25,8 +33,9 @@ rule derive:
     conda:
         "../envs/tether.yaml"
     threads: 1
+    message:
+        "proving the formulas"
     shell:
-        "echo '[derive] proving the formulas' && "
         "python -m derivations --json {output.json:q} --text {output.text:q} --tex {output.tex:q} > {log:q} 2>&1"
 
 
@@ -40,8 +49,9 @@ rule agree:
     conda:
         "../envs/tether.yaml"
     threads: 1
+    message:
+        "holding the code against the proofs"
     shell:
-        "echo '[agree] holding the code against the proofs' && "
         "python -m workflows.scripts.agree --output {output.json:q} > {log:q} 2>&1"
 
 
@@ -57,7 +67,11 @@ rule theory:
             ),
         ),
     output:
-        report(f"{RESULTS}/figures/{{figure}}.svg", caption="../report/theory.rst", category="Derivations"),
+        report(
+            ensure(f"{RESULTS}/figures/{{figure}}.svg", non_empty=True),
+            caption="../report/theory.rst",
+            category="Derivations",
+        ),
     log:
         f"{RESULTS}/logs/{{figure}}.log",
     wildcard_constraints:

@@ -2,6 +2,7 @@
 
 
 localrules:
+    lists,
     labels,
     manifest,
     tables,
@@ -11,59 +12,91 @@ localrules:
 
 
 PANELS = [config["panels"][name] for name in sorted({key[0] for key in GRID.keys()})]
+TOYS = {key[0] for key in GRID.keys() if "world" in config["panels"][key[0]]}
+MADE = [f"world/{name}" for name in sorted({config["panels"][panel]["world"] for panel in TOYS})]
+MADE += [f"warm_start/{name}" for name in sorted(map(GRID.warm_start, TOYS))]
 TABLES = expand(f"{RESULTS}/tables/{{name}}.csv", name=["scores", "curves", "summary"])
+
+
+# What grows with the grid reaches a program by a file, one argument a line: a shell's command has a limit of 128 kB.
+LISTS = {
+    "runs": [f"{RESULTS}/runs/{cell}" for cell in ALL_CELLS],
+    "scores": [f"{RESULTS}/scores/{cell}.json" for cell in SCORED_CELLS],
+    "manifests": [f"{RESULTS}/runs/{cell}/manifest.json" for cell in ALL_CELLS],
+    "config": [json.dumps(config, sort_keys=True)],
+    "timings": timings("derive", *dict.fromkeys(MADE), train=ALL_CELLS, score=SCORED_CELLS),
+    "records": [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS],
+    "record_timings": timings(record=TOKEN_CELLS),
+}
+
+
+rule lists:
+    output:
+        # Empty where nothing is scored, or no tokens are recorded.
+        f"{RESULTS}/lists/{{list}}.txt",
+    log:
+        f"{RESULTS}/logs/lists/{{list}}.log",
+    wildcard_constraints:
+        list="|".join(LISTS),
+    conda:
+        "../envs/tether.yaml"
+    params:
+        text=lambda wildcards: "".join(f"{line}\n" for line in LISTS[wildcards.list]),
+    script:
+        "../scripts/write.py"
 
 
 rule labels:
     output:
-        f"{RESULTS}/labels.json",
+        ensure(f"{RESULTS}/labels.json", non_empty=True),
     log:
         f"{RESULTS}/logs/labels.log",
     conda:
         "../envs/tether.yaml"
     params:
         # In the order of the configuration, which is the order of colours.
-        text=lambda wildcards: json.dumps(labels()),
-    shell:
-        "printf '%s\\n' {params.text:q} > {output:q} 2> {log:q}"
+        text=lambda wildcards: json.dumps(labels()) + "\n",
+    script:
+        "../scripts/write.py"
 
 
 rule manifest:
     input:
-        runs=expand(f"{RESULTS}/runs/{{cell}}/manifest.json", cell=ALL_CELLS),
+        LISTS["manifests"],
+        runs=f"{RESULTS}/lists/manifests.txt",
+        config=f"{RESULTS}/lists/config.txt",
         code=program("workflows.scripts.manifest"),
     output:
-        f"{RESULTS}/manifest.json",
+        ensure(f"{RESULTS}/manifest.json", non_empty=True),
     log:
         f"{RESULTS}/logs/manifest.log",
     conda:
         "../envs/tether.yaml"
-    params:
-        config=lambda wildcards: json.dumps(config, sort_keys=True),
     shell:
-        "python -m workflows.scripts.manifest --config {params.config:q} --output {output:q} {input.runs:q} > {log:q} 2>&1"
+        "python -m workflows.scripts.manifest --config {input.config:q} --output {output:q} @{input.runs:q} > {log:q} 2>&1"
 
 
 rule tables:
     input:
-        runs=expand(f"{RESULTS}/runs/{{cell}}/{{name}}", cell=ALL_CELLS, name=["metrics.jsonl", "manifest.json"]),
-        scores=expand(f"{RESULTS}/scores/{{cell}}.json", cell=SCORED_CELLS),
+        [f"{run}/{name}" for run in LISTS["runs"] for name in ("metrics.jsonl", "manifest.json")],
+        LISTS["scores"],
+        runs=f"{RESULTS}/lists/runs.txt",
+        scores=f"{RESULTS}/lists/scores.txt",
         code=program("eval.tables"),
     output:
-        TABLES,
+        ensure(TABLES, non_empty=True),
     log:
         f"{RESULTS}/logs/tables.log",
     conda:
         "../envs/tether.yaml"
     params:
-        runs=expand(f"{RESULTS}/runs/{{cell}}", cell=ALL_CELLS),
         folder=folder_of,
-        reference=config["reference"],
+        reference=lambda wildcards: config["reference"],
         metric=f"avg@{config['scoring']['repeats']}",
     shell:
-        "(python -m eval.tables scores --scores {input.scores:q} --output {params.folder}/scores.csv && "
-        "python -m eval.tables curves --runs {params.runs:q} --scores {input.scores:q} --output {params.folder}/curves.csv && "
-        "python -m eval.tables summary --runs {params.runs:q} --scores {input.scores:q} --reference {params.reference} --metric {params.metric} "
+        "(python -m eval.tables scores --scores @{input.scores:q} --output {params.folder}/scores.csv && "
+        "python -m eval.tables curves --runs @{input.runs:q} --scores @{input.scores:q} --output {params.folder}/curves.csv && "
+        "python -m eval.tables summary --runs @{input.runs:q} --scores @{input.scores:q} --reference {params.reference:q} --metric {params.metric} "
         "--output {params.folder}/summary.csv) > {log:q} 2>&1"
 
 
@@ -73,7 +106,11 @@ rule curves:
         labels=rules.labels.output,
         code=program("eval.figures.curves"),
     output:
-        report(f"{RESULTS}/figures/curves.svg", caption="../report/curves.rst", category="Training"),
+        report(
+            ensure(f"{RESULTS}/figures/curves.svg", non_empty=True),
+            caption="../report/curves.rst",
+            category="Training",
+        ),
     log:
         f"{RESULTS}/logs/curves.log",
     conda:
@@ -113,9 +150,11 @@ rule report:
 rule time:
     input:
         report=rules.report.output,
+        # Of this grid: the folder may hold those of methods that are no longer in it.
+        files=f"{RESULTS}/lists/timings.txt",
         code=program("workflows.scripts.time_table"),
     output:
-        f"{RESULTS}/timings/time.csv",
+        ensure(f"{RESULTS}/timings/time.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/time.log",
     conda:
@@ -123,4 +162,4 @@ rule time:
     params:
         folder=folder_of,
     shell:
-        "python -m workflows.scripts.time_table --timings {params.folder:q} --output {output:q} 2> {log:q}"
+        "python -m workflows.scripts.time_table --timings {params.folder:q} --files @{input.files:q} --output {output:q} 2> {log:q}"

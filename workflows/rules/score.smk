@@ -32,7 +32,6 @@ rule score:
         quantise=trained_quantisation,
         tokens=lambda wildcards: cell_of(wildcards).panel.response_length,
     shell:
-        "echo '[score] {wildcards.panel} {wildcards.method} seed {wildcards.seed}' && "
         "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task:q} {params.include:q} "
         "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "
         "--max-new-tokens {params.tokens} --quantise {params.quantise} --output {output.scores:q} --samples {output.samples:q} "

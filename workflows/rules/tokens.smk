@@ -13,7 +13,7 @@ localrules:
 
 
 TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
-TOKEN_RECORDS = [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS]
+TOKEN_RECORDS = LISTS["records"]
 TOKEN_TABLES = expand(
     f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes", "open"]
 )
@@ -51,11 +51,12 @@ use rule train as record with:
 
 rule token_tables:
     input:
-        records=TOKEN_RECORDS,
+        TOKEN_RECORDS,
+        records=f"{RESULTS}/lists/records.txt",
         code=program("eval.tokens.__main__"),
     output:
-        TOKEN_TABLES,
-        verdicts=f"{RESULTS}/verdicts/tokens.csv",
+        ensure(TOKEN_TABLES, non_empty=True),
+        verdicts=ensure(f"{RESULTS}/verdicts/tokens.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/token_tables.log",
     conda:
@@ -63,7 +64,7 @@ rule token_tables:
     params:
         tables=folder_of,
     shell:
-        "python -m eval.tokens study {input.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
+        "python -m eval.tokens study @{input.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
 
 
 rule mismatch:
@@ -72,8 +73,8 @@ rule mismatch:
         mismatch_inputs,
         code=program("workflows.mismatch.command"),
     output:
-        f"{RESULTS}/tables/mismatch.csv",
-        f"{RESULTS}/tables/mismatch_profile.csv",
+        ensure(f"{RESULTS}/tables/mismatch.csv", non_empty=True),
+        ensure(f"{RESULTS}/tables/mismatch_profile.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/mismatch.log",
     benchmark:
@@ -96,7 +97,11 @@ rule token_figure:
         table=lambda wildcards: f"{RESULTS}/tables/{TOKEN_FIGURES[wildcards.name]}.csv",
         code=lambda wildcards: program(f"eval.figures.token_{wildcards.name}"),
     output:
-        report(f"{RESULTS}/figures/token_{{name}}.svg", caption="../report/token_{name}.rst", category="Token study"),
+        report(
+            ensure(f"{RESULTS}/figures/token_{{name}}.svg", non_empty=True),
+            caption="../report/token_{name}.rst",
+            category="Token study",
+        ),
     log:
         f"{RESULTS}/logs/token_{{name}}.log",
     wildcard_constraints:
@@ -121,7 +126,9 @@ rule token_page:
         "../envs/tether.yaml"
     params:
         title=lambda wildcards: f"The token study: {config['title']}",
-        settings=lambda wildcards: json.dumps({"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True),
+        settings=lambda wildcards: json.dumps(
+            {"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True
+        ),
         toy="--toy" if all("world" in panel for panel in TOKEN_PANELS.values()) else "",
     shell:
         "python -m eval.tokens.page --title {params.title:q} --verdicts {input.verdicts:q} --table {input.tables:q} "
@@ -132,9 +139,10 @@ rule token_time:
     input:
         # Written by the runs beside their records; no output that Snakemake would follow.
         page=rules.token_page.output,
+        files=f"{RESULTS}/lists/record_timings.txt",
         code=program("workflows.scripts.time_table"),
     output:
-        f"{RESULTS}/timings/tokens.csv",
+        ensure(f"{RESULTS}/timings/tokens.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/token_time.log",
     conda:
@@ -142,7 +150,7 @@ rule token_time:
     params:
         folder=lambda wildcards, output: f"{folder_of(wildcards, output)}/record",
     shell:
-        "python -m workflows.scripts.time_table --timings {params.folder:q} --runs --output {output:q} 2> {log:q}"
+        "python -m workflows.scripts.time_table --timings {params.folder:q} --files @{input.files:q} --runs --output {output:q} 2> {log:q}"
 
 
 rule tokens:

@@ -4,6 +4,10 @@ Cells do not share a process: imports are an eighth of a cell's time, and a job 
 re-run and sent to another machine alone.
 """
 
+from pathlib import Path
+
+from workflows.files import remove_empty
+
 
 rule train:
     input:
@@ -11,7 +15,7 @@ rule train:
         training_inputs,
     output:
         metrics=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/metrics.jsonl", non_empty=True),
-        timing=f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timing.jsonl",
+        timing=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timing.jsonl", non_empty=True),
         manifest=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/manifest.json", non_empty=True),
         checkpoints=directory(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/checkpoints"),
     log:
@@ -29,4 +33,10 @@ rule train:
         # A function of wildcards only: Snakemake does not track one that takes the inputs.
         cell=lambda wildcards: json.dumps(cell_of(wildcards).dump(), sort_keys=True),
     shell:
-        "python -m methods.backend.launch --json {params.cell:q} " "2> {log:q}"
+        "python -m methods.backend.launch --json {params.cell:q} 2> {log:q}"
+
+
+onsuccess:
+    # A training leaves the folders above its own to those that run beside it.
+    for name in ("work", "work_tokens"):
+        remove_empty(Path(RESULTS, name))

@@ -14,8 +14,10 @@ from workflows.files import write_text
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m workflows.scripts.manifest", description=__doc__)
-    parser.add_argument("--config", required=True)
+    parser = argparse.ArgumentParser(
+        prog="python -m workflows.scripts.manifest", description=__doc__, fromfile_prefix_chars="@"
+    )
+    parser.add_argument("--config", type=Path, required=True, help="JSON file of the configuration")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("runs", type=Path, nargs="+")
     args = parser.parse_args()
@@ -25,7 +27,7 @@ def main() -> int:
         print("error: the runs were made with different package versions; remove and re-run the older", file=sys.stderr)
         return 2
     collected = {
-        "config": json.loads(args.config),
+        "config": json.loads(args.config.read_text()),
         "versions": manifests[0]["versions"],
         "runs": {f"{m['cell']['panel_name']}/{m['cell']['label']}/{m['cell']['seed']}": m["worker"] for m in manifests},
     }

@@ -1,13 +1,14 @@
 """Where the time goes: Snakemake's benchmark files, summed per stage, or the runs of one stage per panel.
 
-python -m workflows.scripts.time_table --timings DIR --output FILE
-python -m workflows.scripts.time_table --timings DIR/record --runs --output FILE
+python -m workflows.scripts.time_table --timings DIR --files @LIST --output FILE
+python -m workflows.scripts.time_table --timings DIR/record --files @LIST --runs --output FILE
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -15,19 +16,20 @@ import pandas as pd
 from workflows.files import write_text
 
 
-def collect(folder: Path, name: str) -> pd.DataFrame:
+def collect(folder: Path, files: Sequence[Path], name: str) -> pd.DataFrame:
     """A row per first level below the folder (column `name`): jobs, wall seconds in all and per job, peak memory in MB.
 
-    Raises ValueError where the folder holds no benchmark file.
+    Only `files` count, of a grid: the folder may hold those of methods that are no longer in it. One that is not there
+    is a job that was made before and whose time is lost. Raises ValueError where none of them is there.
     """
     rows = []
-    for path in sorted(folder.rglob("*.tsv")):
+    for path in sorted(path for path in files if path.is_file()):
         level = path.relative_to(folder).parts[0].removesuffix(".tsv").removeprefix(f"{name}~")
         row = pd.read_csv(path, sep="\t").iloc[-1]
         # Not Snakemake's cpu_time: it is sampled, and misses most of a short job and up to 30 s of a long one.
         rows.append({name: level, "wall_s": row["s"], "memory_mb": row["max_rss"]})
     if not rows:
-        raise ValueError(f"--timings {folder}: no benchmark file (*.tsv) in it")
+        raise ValueError(f"--files: none of the {len(files)} benchmark files of this grid is in {folder}")
     table = pd.DataFrame(rows).groupby(name, sort=True)
     out = table[["wall_s"]].sum().assign(jobs=table.size(), memory_mb=table["memory_mb"].max())
     out["wall_s_per_job"] = out["wall_s"] / out["jobs"]
@@ -42,12 +44,15 @@ def told(table: pd.DataFrame) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m workflows.scripts.time_table", description=__doc__)
-    parser.add_argument("--timings", type=Path, required=True)
+    parser = argparse.ArgumentParser(
+        prog="python -m workflows.scripts.time_table", description=__doc__, fromfile_prefix_chars="@"
+    )
+    parser.add_argument("--timings", type=Path, required=True, help="folder below which the first level names a row")
+    parser.add_argument("--files", type=Path, nargs="*", required=True, help="benchmark files of this grid")
     parser.add_argument("--runs", action="store_true", help="per panel, and all runs in one line")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    table = collect(args.timings, "panel" if args.runs else "stage")
+    table = collect(args.timings, args.files, "panel" if args.runs else "stage")
     write_text(args.output, table.to_csv(index=False))
     if args.runs:
         print(f"[tokens] {told(table)}")

@@ -1,6 +1,6 @@
 """Supervised warm start: teach a small model the task until its sampled accuracy reaches a target.
 
-python -m workflows.world.warm_start --world DIR --model JSON --training JSON --seed N --output DIR
+python -m workflows.world.warm_start --world DIR --model JSON --training JSON --seed N --output DIR [--shared DIR]
 """
 
 from __future__ import annotations
@@ -8,7 +8,11 @@ from __future__ import annotations
 from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
 
 import argparse
+import hashlib
 import json
+import os
+import platform
+import shutil
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +31,7 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
+from methods.backend import versions
 from methods.backend.sampling import SamplingParameters, generator, sample
 from workflows.files import atomic_folder
 from workflows.world import build
@@ -158,22 +163,69 @@ def fit(world: SortingWorld, size: ModelSize, training: Training, seed: int) -> 
     )
 
 
+def key(world: SortingWorld, size: ModelSize, training: Training, seed: int) -> str:
+    """A name for everything that decides a warm start: settings, our program, versions, kind of machine."""
+    here = Path(__file__).resolve().parent
+    program = [*sorted(here.glob("*.py")), here.parents[1] / "methods" / "backend" / "sampling.py"]
+    settings = {
+        "world": vars(world),
+        "model": asdict(size),
+        "training": asdict(training),
+        "seed": seed,
+        "versions": versions.installed(),
+        "machine": [platform.machine(), torch.get_num_threads()],
+    }
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+    for path in program:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def make(world: SortingWorld, tokenizer: Path, size: ModelSize, training: Training, seed: int, output: Path) -> None:
+    """Train and save model, tokenizer and record; the folder appears complete or not at all."""
+    model, record = fit(world, size, training, seed)
+    with atomic_folder(output) as folder:
+        model.save_pretrained(folder)
+        AutoTokenizer.from_pretrained(tokenizer).save_pretrained(folder)
+        settings = {"model": asdict(size), "training": asdict(training), "seed": seed, **record}
+        (folder / "warm_start.json").write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+
+
+def take(shared: Path, output: Path) -> None:
+    """A copy of a shared warm start, so that a tier's results stay whole when the shared one is removed."""
+    with atomic_folder(output) as folder:
+        shutil.copytree(shared, folder, dirs_exist_ok=True)
+
+
+def share(output: Path, shared: Path) -> None:
+    """Keep a copy for other tiers; of two that are made at the same time the first one stays."""
+    partial = shared.with_name(f"{shared.name}.{os.getpid()}.partial")
+    shutil.copytree(output, partial)
+    try:
+        partial.rename(shared)
+    except OSError:
+        shutil.rmtree(partial)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m workflows.world.warm_start", description=__doc__)
     parser.add_argument("--world", type=Path, required=True, help="folder made by workflows.world.build")
     parser.add_argument("--model", required=True, help="JSON object of a ModelSize")
     parser.add_argument("--training", default="{}", help="JSON object of a Training")
     parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--shared", type=Path, help="folder of warm starts that several tiers use, by their settings")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
     world = build.load(args.world)
     size, training = ModelSize(**json.loads(args.model)), Training(**json.loads(args.training))
-    model, record = fit(world, size, training, args.seed)
-    with atomic_folder(args.output) as folder:
-        model.save_pretrained(folder)
-        AutoTokenizer.from_pretrained(args.world / "tokenizer").save_pretrained(folder)
-        settings = {"model": asdict(size), "training": asdict(training), "seed": args.seed, **record}
-        (folder / "warm_start.json").write_text(json.dumps(settings, indent=1, sort_keys=True) + "\n")
+    shared = args.shared / key(world, size, training, args.seed) if args.shared else None
+    if shared is not None and shared.is_dir():
+        print(f"[warm start] taken from {shared}: made before with the same settings", flush=True)
+        take(shared, args.output)
+        return 0
+    make(world, args.world / "tokenizer", size, training, args.seed, args.output)
+    if shared is not None:
+        share(args.output, shared)
     return 0
 
 

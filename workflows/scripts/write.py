@@ -1,0 +1,9 @@
+"""Write the parameter `text` to the output, whole or not at all: for `script:`, which knows no limit of a shell's."""
+
+from pathlib import Path
+
+job = snakemake  # type: ignore[name-defined]  # noqa: F821  # Snakemake puts it before the script
+output = Path(job.output[0])
+temporary = output.with_name(f"{output.name}.tmp")
+temporary.write_text(job.params.text)
+temporary.replace(output)

@@ -72,7 +72,20 @@ EXTRA: dict[str, tuple[Any, ...]] = {
 VALUES: tuple[Any, ...] = (
     *(None, True, False, -1, 0, 1, 2, 3.0, 0.5, -0.5, 1e-300, 1e300, 10**30, 2**32, float("inf"), float("nan")),
     *("", " ", "x", "1e-4", "0.05", "{x}", "a{", "[1]", "..", "/", "-x", "a\nb", "\x00", "é", "none", "x" * 5000),
-    *([], [[]], [None], [1], [0.1, 0.2], [0.2, 0.1, 0.3], ["x"], {}, {"x": 1}, {"x": {"y": []}}, {1: 2}, {"count": 10**12}),
+    *(
+        [],
+        [[]],
+        [None],
+        [1],
+        [0.1, 0.2],
+        [0.2, 0.1, 0.3],
+        ["x"],
+        {},
+        {"x": 1},
+        {"x": {"y": []}},
+        {1: 2},
+        {"count": 10**12},
+    ),
     *(datetime.date(2026, 1, 1), b"x", {"a"}),
 )
 
@@ -169,7 +182,23 @@ def _mutant(sound: dict[str, Any], random: random.Random) -> tuple[str, list[str
     config, overrides = copy.deepcopy(sound), []
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         holder, key = random.choice(list(_places(config)))
-        kind = random.choice(("drop", "rename", "replace", "replace", "replace", "wrap", "swap", "double", "command line", "add", "add", "nudge", "nudge"))
+        kind = random.choice(
+            (
+                "drop",
+                "rename",
+                "replace",
+                "replace",
+                "replace",
+                "wrap",
+                "swap",
+                "double",
+                "command line",
+                "add",
+                "add",
+                "nudge",
+                "nudge",
+            )
+        )
         if kind == "drop":
             del holder[key]
         elif kind == "rename" and isinstance(holder, dict):
@@ -191,7 +220,9 @@ def _mutant(sound: dict[str, Any], random: random.Random) -> tuple[str, list[str
         elif kind == "command line":
             section = random.choice([*config, "lr", "Tier"])
             value = random.choice([copy.deepcopy(config.get(section)), *VALUES])
-            overrides.append(f"{section}={yaml.safe_dump(value, default_flow_style=True, width=10**6).partition(chr(10))[0]}")
+            overrides.append(
+                f"{section}={yaml.safe_dump(value, default_flow_style=True, width=10**6).partition(chr(10))[0]}"
+            )
         else:
             holder[key] = copy.deepcopy(random.choice(VALUES))
         if not config:
@@ -211,7 +242,16 @@ def _mistyped(key: Any, random: random.Random) -> Any:
     text = str(key)
     place = random.randrange(len(text)) if text else 0
     return random.choice(
-        (text[:place] + text[place + 1 :], text[:place] + "x" + text[place:], text.upper(), f"{text}s", 1, None, True, "")
+        (
+            text[:place] + text[place + 1 :],
+            text[:place] + "x" + text[place:],
+            text.upper(),
+            f"{text}s",
+            1,
+            None,
+            True,
+            "",
+        )
     )
 
 

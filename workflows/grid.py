@@ -174,9 +174,7 @@ class Grid:
             else:
                 continue
             if scoring["problems"] > rows:
-                raise GridError(
-                    f"{self.origin}: scoring.problems = {scoring['problems']}: allowed is at most {whose}"
-                )
+                raise GridError(f"{self.origin}: scoring.problems = {scoring['problems']}: allowed is at most {whose}")
 
     def _rows(self, panel: str, path: str) -> int:
         # Imported here: a toy grid needs no parquet reader to be checked.
@@ -327,6 +325,9 @@ def _world_problem(settings: Mapping[str, Any], world: Mapping[str, Any]) -> str
         return f"prompts = {settings['prompts']}: allowed is 1 to train_prompts = {rows} of world"
     if settings.get("top_k", 0) > vocabulary:
         return f"top_k = {settings['top_k']}: allowed is 0 to the vocabulary size {vocabulary} of world"
+    ks = (settings.get("tokens") or {}).get("ks", [])
+    if max(ks, default=0) > vocabulary:
+        return f"tokens.ks = {ks}: allowed are sizes up to the vocabulary size {vocabulary} of world"
     return None
 
 

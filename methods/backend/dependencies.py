@@ -16,6 +16,7 @@ import methods
 from methods import registry
 from methods.backend.cell import Cell
 from methods.backend.model_folder import model_files, reward_files
+from methods.backend.tokens.settings import PROBE
 
 ROOT = Path(methods.__file__).parent.parent
 TRAINING = "methods.backend.launch"
@@ -34,12 +35,20 @@ def program_files(*modules: str) -> list[Path]:
     return sorted(found)
 
 
-def training_program(method: str) -> list[Path]:
-    """Files that a training with this method is made of. Of the catalogue, the method's own and what it imports.
+def training_modules(cell: Cell) -> tuple[str, ...]:
+    """The modules that a training starts. Of the catalogue, the cell's method, and the probe's where tokens are recorded.
 
     A process imports the whole catalogue to register it; the other methods' files decide nothing of its run.
     """
-    return program_files(TRAINING, registry.get(method).module)
+    names = [cell.method]
+    if cell.panel.tokens is not None and cell.panel.tokens.update == "unmasked":
+        names.append(PROBE)
+    return (TRAINING, *(registry.get(name).module for name in names))
+
+
+def training_program(cell: Cell) -> list[Path]:
+    """Files that a training is made of. Sorted."""
+    return program_files(*training_modules(cell))
 
 
 def files_read(cell: Cell) -> list[Path]:

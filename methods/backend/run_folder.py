@@ -42,7 +42,7 @@ def settings_of(cell: Cell) -> dict[str, Any]:
 
 def fingerprint(cell: Cell) -> dict[str, Any]:
     """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
-    program = {str(path.relative_to(dependencies.ROOT)): path for path in dependencies.training_program(cell.method)}
+    program = {str(path.relative_to(dependencies.ROOT)): path for path in dependencies.training_program(cell)}
     return {
         "settings": json.loads(json.dumps(settings_of(cell))),
         "inputs": {str(path): crc_of(path) for path in dependencies.files_read(cell)},

@@ -94,6 +94,7 @@ def test_a_copied_configuration_does_not_write_over_what_it_was_copied_from(tmp_
         ),
         (lambda c: c["panels"]["T"].update(prompt_length=4), ["panels.T.prompt_length = 4: allowed is >= 5"]),
         (lambda c: c["panels"]["T"].update(prompts=128), ["panels.T.prompts = 128: allowed is 1 to train_prompts"]),
+        (lambda c: c["panels"]["T"].update(tokens={}), ["panels.T.tokens.ks", "vocabulary size 45 of world sort_3_40"]),
         # Did you mean?
         (lambda c: c.update(scorring={}), ["did you mean 'scoring'?"]),
         (lambda c: c["panels"]["T"].update(Mini_batch=1), ["did you mean 'mini_batches'?"]),
@@ -149,7 +150,10 @@ def test_a_sweep_is_a_method_for_each_combination() -> None:
     [
         (lambda c: c["methods"].update(drpo={"sweep": {"delta": 0.1}}), "methods.drpo.sweep.delta: 0.1 is not of type"),
         (lambda c: c["methods"].update(drpo={"sweep": {}}), "methods.drpo.sweep"),
-        (lambda c: c["methods"].update(drpo={"sweep": {"detla": [1]}}), "methods.drpo_detla_1: .*unknown option 'detla'"),
+        (
+            lambda c: c["methods"].update(drpo={"sweep": {"detla": [1]}}),
+            "methods.drpo_detla_1: .*unknown option 'detla'",
+        ),
         (
             lambda c: c["methods"].update(drpo={"options": {"delta": 1}, "sweep": {"delta": [2]}}),
             "methods.drpo.sweep.delta: it is in options too",
@@ -179,12 +183,24 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
     ("change", "words"),
     [
         (lambda p, f: p["task"].update(name="owm"), "panels.Own.task.name = 'owm': no task of .*did you mean 'own'"),
-        (lambda p, f: p["task"].update(include_path="none"), "panels.Own.task.include_path = none: no such file or dir"),
+        (
+            lambda p, f: p["task"].update(include_path="none"),
+            "panels.Own.task.include_path = none: no such file or dir",
+        ),
         (lambda p, f: p["task"].update(include_path=str(f / "reward.py")), "include_path = .*: allowed is a directory"),
-        (lambda p, f: p.update(model_path=str(f / "data.parquet")), "panels.Own.model_path = .*: allowed is a directory"),
+        (
+            lambda p, f: p.update(model_path=str(f / "data.parquet")),
+            "panels.Own.model_path = .*: allowed is a directory",
+        ),
         (lambda p, f: p.update(val_files=[str(f / "reward.py")]), "panels.Own.val_files = .*: not a readable parquet"),
-        (lambda p, f: p.update(train_files=["a[1].parquet"]), r"train_files = a\[1\].parquet: allowed is a path without"),
-        (lambda p, f: p["reward_function"].update(path="{x}.py"), r"reward_function.path = \{x\}.py: allowed is a path"),
+        (
+            lambda p, f: p.update(train_files=["a[1].parquet"]),
+            r"train_files = a\[1\].parquet: allowed is a path without",
+        ),
+        (
+            lambda p, f: p["reward_function"].update(path="{x}.py"),
+            r"reward_function.path = \{x\}.py: allowed is a path",
+        ),
     ],
 )
 def test_a_users_own_files_and_task_are_checked_before_a_job(change: Any, words: str, tmp_path: Path) -> None:

@@ -71,12 +71,6 @@ def program(*modules):
     return relative(dependencies.program_files(*modules))
 
 
-@cache
-def training_program(method):
-    """Files that a training with a method is made of; a restart point keeps to the same list."""
-    return relative(dependencies.training_program(method))
-
-
 labels = GRID.labels
 
 
@@ -85,8 +79,8 @@ def training_inputs(wildcards, cells=CELLS):
 
 
 def training_inputs_of(cell):
-    """Model, data and reward of a training, with its program."""
-    return [*panel_inputs(cell.panel_name), *training_program(cell.method)]
+    """Model, data and reward of a training, with its program: the list that a restart point keeps to."""
+    return [*panel_inputs(cell.panel_name), *program(*dependencies.training_modules(cell))]
 
 
 @cache

@@ -41,8 +41,8 @@ def check_tier(tier: str, files: Sequence[Path], named: bool) -> None:
         return
     path = stating[-1]
     raise GridError(
-        f"{path}: tier = {tier!r}: allowed is the file's own name {path.stem!r} (results/{tier} belongs to {tier}.yaml), "
-        f"or say it on the command line: --config tier={tier}"
+        f"{path}: tier = {tier!r}: allowed is the file's own name {path.stem!r} (results/{tier} is that of "
+        f"{tier}.yaml), or say it on the command line: --config tier={tier}"
     )
 
 

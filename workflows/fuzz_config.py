@@ -33,7 +33,17 @@ from workflows.grid import Grid, GridError
 NAME = "fuzz.yaml"
 # file: field, or the section that is wrong as a whole.
 MESSAGE = re.compile(r"^(\S*fuzz\.yaml)(, --config)?: [A-Za-z_]\S*( \S+)*$")
-SECTIONS = ("tier", "title", "worlds", "models", "warm_start", "panels", "methods", "grid", "token_grid")
+SECTIONS: tuple[str, ...] = (
+    "tier",
+    "title",
+    "worlds",
+    "models",
+    "warm_start",
+    "panels",
+    "methods",
+    "grid",
+    "token_grid",
+)
 SECTIONS += ("mismatch", "scoring", "trackers", "reference", "top level")
 LONGEST = 2000
 
@@ -99,8 +109,15 @@ def base(folder: Path) -> dict[str, Any]:
     (folder / "tasks" / "own.yaml").write_text("task: own\ngeneration_kwargs: {do_sample: true}\n")
     data = folder / "data.parquet"
     pd.DataFrame({"prompt": ["x"] * 8}).to_parquet(data)
-    shared = {"lr": 1.0e-3, "prompts": 4, "group": 4, "mini_batches": 2, "steps": 3, "lag": 1, "top_k": 5}
-    shared |= {"save_every": 1, "export_every": 1, "temperature": 1.0, "train_precision": "fp32", "clip_grad": 1.0}
+    shared: dict[str, Any] = {"lr": 1.0e-3, "prompts": 4, "group": 4, "mini_batches": 2, "steps": 3, "lag": 1}
+    shared |= {
+        "top_k": 5,
+        "save_every": 1,
+        "export_every": 1,
+        "temperature": 1.0,
+        "train_precision": "fp32",
+        "clip_grad": 1.0,
+    }
     own: dict[str, Any] = {"model_path": str(folder / "model"), "train_files": [str(data)], "val_files": [str(data)]}
     own |= {"reward_function": {"path": str(folder / "reward.py"), "name": "compute_score"}}
     own |= {"task": {"name": "own", "include_path": str(folder / "tasks")}, "prompt_length": 5, "response_length": 4}
@@ -130,7 +147,7 @@ def base(folder: Path) -> dict[str, Any]:
 
 
 def faults(count: int, seed: int) -> Iterator[str]:
-    """Put `count` faults into a configuration one by one; yields what came out, "accepted", "refused" or a complaint."""
+    """Put `count` faults into a configuration one by one; yields "accepted", "refused" or a complaint."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sound = base(folder)
@@ -179,7 +196,8 @@ def _downstream(grid: Grid) -> None:
 
 def _mutant(sound: dict[str, Any], random: random.Random) -> tuple[str, list[str]]:
     """(YAML text, entries of --config) with one to three faults."""
-    config, overrides = copy.deepcopy(sound), []
+    config = copy.deepcopy(sound)
+    overrides: list[str] = []
     for _ in range(random.choice((1, 1, 1, 2, 3))):
         holder, key = random.choice(list(_places(config)))
         kind = random.choice(
@@ -271,7 +289,7 @@ def _doubled(text: str, random: random.Random) -> str:
 
 def fuzz(count: int, seed: int) -> int:
     """Print what became of the faults; 1 where one ended in anything but acceptance or one line."""
-    found = Counter()
+    found: Counter[str] = Counter()
     for number, what in enumerate(faults(count, seed)):
         if what not in ("accepted", "refused"):
             print(f"fault {number} of seed {seed}: {what}")

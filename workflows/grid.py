@@ -240,7 +240,7 @@ class Grid:
         return cell
 
     def labels(self) -> dict[str, dict[str, Any]]:
-        """{label: title, provenance and options} of the configuration's methods in their order, for tables and figures."""
+        """{label: title, provenance, options} of the configuration's methods in their order, for tables and figures."""
         out = {}
         for label, settings in self.config["methods"].items():
             method = registry.get(settings.get("method", label))

@@ -19,7 +19,7 @@ _Loader.add_multi_constructor("!", lambda loader, suffix, node: None)
 
 
 def task_problem(name: str, include_path: str, repeats: int) -> str | None:
-    """What keeps a task from being scored with so many repeats, as "field = value: what is allowed"; None if nothing."""
+    """What keeps a task from being scored so often, as "field = value: what is allowed"; None where nothing does."""
     tasks = _tasks(Path(include_path))
     known = sorted({**tasks, **_tasks(TASKS_DIR)})
     if name not in known:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 import methods
@@ -36,7 +36,7 @@ def program_files(*modules: str) -> list[Path]:
 
 
 def training_modules(cell: Cell) -> tuple[str, ...]:
-    """The modules that a training starts. Of the catalogue, the cell's method, and the probe's where tokens are recorded.
+    """The modules that a training starts; of the catalogue, its method and the probe's where it records tokens.
 
     A process imports the whole catalogue to register it; the other methods' files decide nothing of its run.
     """
@@ -64,7 +64,7 @@ def _files_of(module: str) -> list[Path]:
     return [path for path in [*packages, ROOT.joinpath(*parts).with_suffix(".py")] if path.is_file()]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _imported_by(path: Path, changed: int) -> tuple[str, ...]:
     """Names that may be modules of ours; `changed` is the file's time stamp, so that an edited one is read again."""
     package = path.relative_to(ROOT).parent.parts
@@ -82,8 +82,8 @@ def _names(node: ast.AST, package: tuple[str, ...]) -> Iterator[str]:
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
         yield from (node.value, node.value.rpartition(".")[0])
     elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-        for child in node.orelse:
-            yield from _names(child, package)
+        for branch in node.orelse:
+            yield from _names(branch, package)
         return
     for child in ast.iter_child_nodes(node):
         yield from _names(child, package)

@@ -13,12 +13,12 @@ import pytest
 from methods.backend import dependencies
 from methods.backend.run_folder import fingerprint
 
-# Only these methods are registered: a training imports the whole catalogue, whose other methods decide nothing of its run.
+# Only these methods are registered: a training imports the whole catalogue, the rest of which decides nothing.
 REPORT = """
 import importlib, json, sys
 from methods.backend import launch
 from methods import registry
-registry.load_catalogue = lambda: [importlib.import_module(f"methods.catalogue.{name}") for name in ("mask_drpo", "pg_is")]
+registry.load_catalogue = lambda: [importlib.import_module(f"methods.catalogue.{n}") for n in ("mask_drpo", "pg_is")]
 code = launch.main([sys.argv[1]])
 files = [getattr(module, "__file__", None) for module in list(sys.modules.values())]
 open(sys.argv[2], "w").write(json.dumps([path for path in files if path]))

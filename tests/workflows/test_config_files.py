@@ -119,7 +119,7 @@ def test_a_block_that_contains_itself_is_refused() -> None:
 
 
 def test_a_sweep_is_a_method_for_each_combination() -> None:
-    """A list under options is a pair (low, high) of a mask, so a sweep has a key of its own; its values may be pairs."""
+    """A list under options is a pair (low, high) of a mask, so a sweep has a key of its own; values may be pairs."""
     config = copy.deepcopy(CONFIG)
     config["methods"] = {
         "pg_is": {},
@@ -139,7 +139,7 @@ def test_a_sweep_is_a_method_for_each_combination() -> None:
         "options": {"delta": 12.5, "ratio_cap": None},
         "title": "DRPO, delta 12.5, ratio_cap none",
     }
-    assert [key[1] for key in grid.keys()] == ["mask_delta_0.1", "mask_delta_0.05-0.2", "pg_is"]
+    assert [key[1] for key in grid.keys("grid")] == ["mask_delta_0.1", "mask_delta_0.05-0.2", "pg_is"]
     assert len({label["title"] for label in grid.labels().values()}) == 7
     # A configuration that was checked once may be checked again.
     assert Grid.check(copy.deepcopy(config), "good.yaml").keys() == grid.keys()

@@ -1,4 +1,4 @@
-"""workflow: a changed file of ours re-runs what it is part of, and nothing else. Dry runs; the project is left as it was."""
+"""workflow: a changed file of ours re-runs what it is part of, and nothing else. Dry runs alone."""
 
 from __future__ import annotations
 

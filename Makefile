@@ -27,7 +27,7 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover lint bench pages mutate soak doctor clean distclean
+.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover lint bench pages mutate soak doctor clean clean-all distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -119,8 +119,12 @@ soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left 
 doctor: $(STAMP)  ## check this installation
 	$(RUN) -m workflows doctor
 
-clean:  ## remove results that can be made again
+clean:  ## remove the results of one tier that can be made again (TIER=x; the default tier's without)
+	@case "$(TIER)" in ""|reference|.*|*/*|*\ *) echo "TIER=$(TIER): allowed is the name of one tier"; exit 2;; esac
+	rm -rf "results/$(TIER)"
+
+clean-all:  ## remove every tier's results and what Snakemake keeps of them
 	rm -rf $(filter-out results/reference,$(wildcard results/*)) .snakemake
 
-distclean: clean  ## and the environment
+distclean: clean-all  ## and the environment
 	rm -rf $(VENV) *.egg-info $(VLLM_ENV)/stubs/*/*.egg-info $(VLLM_ENV)/stubs/*/build

@@ -6,7 +6,7 @@ min_version("9.27")
 
 
 # Another tier or a user's own grid: snakemake --configfile workflows/config/ci.yaml
-if "tier" not in config:
+if not workflow.configfiles:
 
     configfile: "workflows/config/toy.yaml"
 

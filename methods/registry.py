@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import pkgutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
@@ -91,21 +88,6 @@ def load_catalogue() -> None:
     package = importlib.import_module(CATALOGUE)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{CATALOGUE}.{module.name}")
-
-
-def source_files(name: str) -> list[Path]:
-    """The files of `methods.catalogue` that a method is made of: its own, and those it imports. Sorted."""
-    pending, found = [get(name).module], set()
-    while pending:
-        path = sys.modules[pending.pop()].__file__
-        if path is None or Path(path) in found:
-            continue
-        found.add(Path(path))
-        for node in ast.walk(ast.parse(Path(path).read_text())):
-            if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.startswith(CATALOGUE):
-                inside = [node.module] if node.module != CATALOGUE else [f"{CATALOGUE}.{n.name}" for n in node.names]
-                pending += [module for module in inside if module in sys.modules]
-    return sorted(found)
 
 
 def names() -> tuple[str, ...]:

@@ -83,7 +83,10 @@ class Project:
         return path
 
     def command(self, *arguments: str, config: str = "tiny.yaml", cores: int = 2) -> list[str]:
-        return [sys.executable, "-m", "snakemake", *arguments, "--cores", str(cores), "--configfile", config]
+        command = [sys.executable, "-m", "snakemake", *arguments, "--cores", str(cores), "--configfile", config]
+        # A changed copy of a configuration may go on in its tier's results if the command line says so.
+        tier = yaml.safe_load((self.root / config).read_text()).get("tier")
+        return command if tier == Path(config).stem else [*command, "--config", f"tier={tier}"]
 
     def environment(self, **more: str) -> dict[str, str]:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

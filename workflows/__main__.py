@@ -1,4 +1,4 @@
-"""python -m workflows doctor | bench | soak | mismatch | recover | lint: check an installation, measure it, kill it."""
+"""python -m workflows doctor | bench | soak | fuzz | mismatch | recover | lint: check and measure an installation."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ def main(arguments: list[str] | None = None) -> int:
     soaking.add_argument("--kills", type=int, default=20)
     soaking.add_argument("--seed", type=int, default=0)
     soaking.add_argument("--runner", choices=("inprocess", "ray", "server"), default="inprocess")
+    fuzzing = commands.add_parser("fuzz", help="random faults in a configuration; each must be refused in one line")
+    fuzzing.add_argument("--count", type=int, default=2000)
+    fuzzing.add_argument("--seed", type=int, default=0)
     mismatch = commands.add_parser("mismatch", help="gap between trainer and rollout for every pair of precisions")
     mismatch.add_argument("--output", type=Path, default=Path("results/mismatch"), help="folder of the table")
     mismatch.add_argument("--kind", choices=("qwen3", "qwen3_moe"), default="qwen3", help="toy model to warm-start")
@@ -59,6 +62,10 @@ def main(arguments: list[str] | None = None) -> int:
         from workflows.mismatch.command import run
 
         return run(args)
+    if args.command == "fuzz":
+        from workflows.fuzz_config import fuzz
+
+        return fuzz(args.count, args.seed)
     if args.command == "doctor":
         from workflows.doctor import examine
 

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-import jsonschema
-import yaml
-from jsonschema.exceptions import best_match
-from snakemake.utils import validate
-
+from eval.labels import distinct_titles
+from methods import registry
 from methods.backend.cell import Cell
 from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
 from methods.backend.rollout_settings import NOT_INSTALLED
+from methods.config import MethodConfigError
+from workflows import sweep
+from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
+from workflows.task_check import task_problem
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
 TOY_REWARD = "workflows/world/reward.py"
 REFERENCE = "dppo_topk_kl"
-SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
-
-
-class GridError(ValueError):
-    """A configuration that no cell can be built from; the message names file, field, value and what is allowed."""
+# Snakemake reads them in a path as wildcards and patterns.
+PATTERN = "{}[]*?"
+# Snakemake plans so many jobs in minutes; a larger number is a slip of the hand.
+MOST_RUNS = 10_000
+__all__ = ["Grid", "GridError", "Source"]
 
 
 @dataclass(frozen=True)
@@ -44,32 +46,22 @@ class Grid:
 
     config: Mapping[str, Any]
     origin: str
+    _cells: dict[str, dict[str, Cell]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def check(cls, config: dict[str, Any], origin: str) -> Grid:
         """Validate a configuration and every cell of it; fills in the schema's defaults. Raises GridError."""
-        for section in ("worlds", "models", "panels", "methods"):
-            for name in config.get(section) or {}:
-                if not isinstance(name, str):
-                    raise GridError(f"{origin}: {section}: the name {name!r} is no text for YAML; put it in quotes")
-        if isinstance(config.get("methods"), dict):
-            # `pg_is:` alone in YAML is null; it means a method without options.
-            config["methods"] = {label: settings or {} for label, settings in config["methods"].items()}
-        schema = yaml.safe_load(SCHEMA.read_text())
-        error = best_match(jsonschema.Draft202012Validator(schema).iter_errors(config))
-        if error is not None:
-            place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in error.absolute_path)
-            raise GridError(f"{origin}: {place.lstrip('.') or 'top level'}: {error.message}{_hint(error)}")
+        check_values(config, origin)
+        sweep.expand(config, origin)
         known, wanted = list(config["methods"]), config.get("reference")
         if wanted is not None and wanted not in known:
-            raise GridError(
-                f"{origin}: reference = {wanted!r}: allowed are the names under methods: {', '.join(known)}"
-            )
+            raise GridError(f"{origin}: {not_known('reference', wanted, 'methods', known)}")
         config.setdefault("reference", REFERENCE if REFERENCE in known else known[0])
-        validate(config, str(SCHEMA))
         grid = cls(config, origin)
-        grid._check_models()
-        list(grid.cells())
+        for problems in (grid._wrong_worlds(), grid._wrong_models(), grid._wrong_methods(), grid._too_many_runs()):
+            for problem in problems:
+                raise GridError(f"{origin}: {problem}")
+        grid.cells()
         grid.token_cells()
         grid.check_scoring()
         return grid
@@ -93,14 +85,22 @@ class Grid:
                         found[(panel, label, seed)] = None
         return list(found)
 
+    def cells(self) -> dict[str, Cell]:
+        """{place below runs/: cell} of every training of `grid`, each built and checked once. Raises GridError."""
+        return self._built("grid", "runs", "work")
+
     def token_cells(self) -> dict[str, Cell]:
         """{place below tokens/: cell} of the token study. Raises GridError where a panel records no tokens."""
-        found = {}
-        for key in self.keys("token_grid"):
-            if self.config["panels"][key[0]].get("tokens") is None:
-                raise GridError(f"{self.origin}: panels.{key[0]}.tokens is missing, and token_grid names this panel")
-            found[self.path(*key)] = self.cell(*key, folder="tokens", work="work_tokens")
-        return found
+        return self._built("token_grid", "tokens", "work_tokens")
+
+    def _built(self, section: str, folder: str, work: str) -> dict[str, Cell]:
+        if section not in self._cells:
+            keys = self.keys(section)
+            for panel in dict.fromkeys(key[0] for key in keys if section == "token_grid"):
+                if self.config["panels"][panel].get("tokens") is None:
+                    raise GridError(f"{self.origin}: panels.{panel}.tokens is missing, and token_grid names this panel")
+            self._cells[section] = {self.path(*key): self.cell(*key, folder=folder, work=work) for key in keys}
+        return self._cells[section]
 
     def path(self, panel: str, label: str, seed: int | str) -> str:
         """A cell's place below runs/ and scores/."""
@@ -134,10 +134,17 @@ class Grid:
                 raise GridError(f"{self.origin}: panels.{panel}.{name} is missing beside your own model or data")
         paths = {"model_path": [settings["model_path"]], "reward_function.path": [settings["reward_function"]["path"]]}
         paths |= {name: settings[name] for name in ("train_files", "val_files")}
+        paths |= {"task.include_path": [settings["task"]["include_path"]]} if "task" in settings else {}
         for name, values in paths.items():
+            kind = "directory" if name in ("model_path", "task.include_path") else "file"
             for value in values:
-                if not Path(value).exists():
-                    raise GridError(f"{self.origin}: panels.{panel}.{name} = {value}: no such file or directory")
+                where = f"{self.origin}: panels.{panel}.{name} = {shown(value, bare=True)}"
+                if set(value) & set(PATTERN):
+                    raise GridError(f"{where}: allowed is a path without {' '.join(PATTERN)}, which read as a pattern")
+                if not os.path.exists(value):
+                    raise GridError(f"{where}: no such file or directory")
+                if os.path.isdir(value) != (kind == "directory"):
+                    raise GridError(f"{where}: allowed is a {kind}")
         return Source(
             model=settings["model_path"],
             train_files=list(settings["train_files"]),
@@ -148,19 +155,39 @@ class Grid:
 
     def check_scoring(self) -> None:
         """What lm-eval can score. Raises GridError."""
-        for panel in {key[0] for key in self.keys()}:
+        scoring = self.config["scoring"]
+        for panel in dict.fromkeys(key[0] for key in self.keys()):
             settings = self.config["panels"][panel]
+            where = f"{self.origin}: panels.{panel}"
             if "world" in settings and "task" in settings:
-                raise GridError(f"{self.origin}: panels.{panel}.task: a toy panel has its own; allowed with model_path")
-            if "task" in settings and len(settings["val_files"]) > 1:
-                raise GridError(f"{self.origin}: panels.{panel}.val_files: allowed is one file where a task scores it")
-            world = self.config["worlds"].get(settings.get("world"))
-            problems = self.config["scoring"]["problems"]
-            if world is not None and problems > world["test_prompts"]:
-                raise GridError(
-                    f"{self.origin}: scoring.problems = {problems}: allowed is at most worlds."
-                    f"{settings['world']}.test_prompts = {world['test_prompts']}"
-                )
+                raise GridError(f"{where}.task: a toy panel has its own; allowed with model_path")
+            if "world" in settings:
+                rows = self.config["worlds"][settings["world"]]["test_prompts"]
+                whose = f"worlds.{settings['world']}.test_prompts = {rows}"
+            elif "task" in settings:
+                if len(settings["val_files"]) > 1:
+                    raise GridError(f"{where}.val_files: allowed is one file where a task scores it")
+                wrong = task_problem(settings["task"]["name"], settings["task"]["include_path"], scoring["repeats"])
+                if wrong is not None:
+                    raise GridError(f"{where}.{wrong}")
+                rows = self._rows(panel, settings["val_files"][0])
+                whose = f"the {rows} rows of panels.{panel}.val_files"
+            else:
+                continue
+            if scoring["problems"] > rows:
+                raise GridError(f"{self.origin}: scoring.problems = {scoring['problems']}: allowed is at most {whose}")
+
+    def _rows(self, panel: str, path: str) -> int:
+        # Imported here: a toy grid needs no parquet reader to be checked.
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(path).num_rows)
+        except (OSError, ValueError) as error:
+            told = " ".join(str(error).split())
+            raise GridError(
+                f"{self.origin}: panels.{panel}.val_files = {path}: not a readable parquet file ({told})"
+            ) from None
 
     def check_engines(self, vllm: bool) -> None:
         """Whether the mismatch figure's rollouts can be had; vllm: is it installed? Raises GridError."""
@@ -184,12 +211,10 @@ class Grid:
         if world is not None:
             settings.setdefault("prompt_length", world["numbers"] + 2)
             settings.setdefault("response_length", world["numbers"] + 1)
+            wrong = _world_problem(settings, world)
+            if wrong is not None:
+                raise GridError(f"{self.origin}: panels.{panel}.{wrong} {self.config['panels'][panel]['world']}")
             vocabulary = world["limit"] + 5
-            if settings.get("top_k", 0) > vocabulary:
-                raise GridError(
-                    f"{self.origin}: panels.{panel}.top_k = {settings['top_k']}: allowed is 0 to the vocabulary size "
-                    f"{vocabulary} of world {self.config['panels'][panel]['world']}"
-                )
         try:
             cell = Cell.build(
                 {
@@ -215,37 +240,99 @@ class Grid:
             raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
         return cell
 
-    def cells(self) -> Iterator[Cell]:
-        """Every cell, checked."""
-        for key in self.keys():
-            yield self.cell(*key)
+    def labels(self) -> dict[str, dict[str, Any]]:
+        """{label: title, provenance, options} of the configuration's methods in their order, for tables and figures."""
+        out = {}
+        for label, settings in self.config["methods"].items():
+            method = registry.get(settings.get("method", label))
+            out[label] = {
+                "title": settings.get("title", method.title),
+                "mark": method.mark,
+                "source": method.source,
+                "options": dict(vars(method.configure(settings.get("options")))),
+            } | {key: settings[key] for key in ("colour",) if key in settings}
+        titles = distinct_titles(out)
+        return {label: entry | {"title": titles[label]} for label, entry in out.items()}
 
-    def _check_models(self) -> None:
+    def size(self, section: str) -> int:
+        """How many runs a section asks for; a run that two blocks name counts twice."""
+        total = 0
+        for block in self.config[section]:
+            methods = self.config["methods"] if block["methods"] == "all" else block["methods"]
+            seeds = block["seeds"]
+            number = len(seeds) if isinstance(seeds, list) else seeds["count"]
+            total += len(block["panels"]) * len(methods) * number
+        return total
+
+    def summary(self) -> str:
+        """One line: how many runs the grid has, and of what."""
+        said = []
+        for section, what in (("grid", ""), ("token_grid", " of the token study")):
+            keys = self.keys(section)
+            if keys:
+                parts = zip(("panel", "method", "seed"), zip(*keys, strict=True), strict=True)
+                counts = ", ".join(_count(len(set(names)), part) for part, names in parts)
+                said.append(f"{_count(len(keys), 'run')}{what} ({counts})")
+        return f"[grid] {self.config['tier']}: {' and '.join(said) or 'no runs'}"
+
+    def _too_many_runs(self) -> Iterator[str]:
+        for section in ("grid", "token_grid"):
+            if self.size(section) > MOST_RUNS:
+                yield f"{section}: {self.size(section)} runs (panels x methods x seeds); allowed are up to {MOST_RUNS}"
+
+    def _wrong_worlds(self) -> Iterator[str]:
+        for name, world in self.config["worlds"].items():
+            numbers, limit = world["numbers"], world["limit"]
+            if limit < 2 * numbers:
+                yield f"worlds.{name}.limit = {limit}: allowed is >= twice worlds.{name}.numbers = {2 * numbers}"
+            prompts = world["train_prompts"] + world["test_prompts"]
+            sets = math.comb(limit, numbers)
+            if prompts > sets:
+                yield (
+                    f"worlds.{name}.train_prompts + test_prompts = {prompts}: allowed are at most the {sets} distinct "
+                    f"sets of {numbers} numbers below {limit}"
+                )
+
+    def _wrong_methods(self) -> Iterator[str]:
+        """Of every method of the configuration, since tables and figures list those of no grid too."""
+        for label, settings in self.config["methods"].items():
+            for name, value in settings.get("options", {}).items():
+                if isinstance(value, str) and reads_as_number(value):
+                    yield f"methods.{label}.options.{name} = {value!r}: allowed is a number or a word{NUMBER_HINT}"
+            try:
+                registry.get(settings.get("method", label)).configure(settings.get("options"))
+            except (registry.UnknownMethodError, MethodConfigError) as error:
+                yield f"methods.{label}: {error}"
+
+    def _wrong_models(self) -> Iterator[str]:
         for name, model in self.config["models"].items():
             if model["experts_per_token"] > model["experts"]:
-                raise GridError(
-                    f"{self.origin}: models.{name}.experts_per_token = {model['experts_per_token']}: allowed is 1 to "
+                yield (
+                    f"models.{name}.experts_per_token = {model['experts_per_token']}: allowed is 1 to "
                     f"models.{name}.experts = {model['experts']}"
                 )
 
     def _require(self, field: str, value: str, section: str) -> None:
         if value not in self.config[section]:
-            known = ", ".join(self.config[section]) or "none"
-            raise GridError(f"{self.origin}: {field} = {value!r}: allowed are the names under {section}: {known}")
+            raise GridError(f"{self.origin}: {not_known(field, value, section, self.config[section])}")
 
 
-def _hint(error: jsonschema.ValidationError) -> str:
-    """What is allowed where an unknown key stands, and the one trap of YAML's numbers."""
-    if error.validator == "additionalProperties":
-        return f"; allowed are {', '.join(error.schema.get('properties', {}))}"
-    if error.validator == "type" and isinstance(error.instance, str) and _reads_as_number(error.instance):
-        return "; YAML reads a number without a point, such as 1e-4, as text: write 1.0e-4"
-    return ""
+def _world_problem(settings: Mapping[str, Any], world: Mapping[str, Any]) -> str | None:
+    """What of a panel's settings its toy world cannot give; None when it gives all."""
+    prompt, vocabulary = world["numbers"] + 2, world["limit"] + 5
+    if settings["prompt_length"] < prompt:
+        return f"prompt_length = {settings['prompt_length']}: allowed is >= {prompt}, the prompts of world"
+    if settings["prompts"] > world["train_prompts"]:
+        rows = world["train_prompts"]
+        return f"prompts = {settings['prompts']}: allowed is 1 to train_prompts = {rows} of world"
+    if settings.get("top_k", 0) > vocabulary:
+        return f"top_k = {settings['top_k']}: allowed is 0 to the vocabulary size {vocabulary} of world"
+    ks = (settings.get("tokens") or {}).get("ks", [])
+    if max(ks, default=0) > vocabulary:
+        return f"tokens.ks = {ks}: allowed are sizes up to the vocabulary size {vocabulary} of world"
+    return None
 
 
-def _reads_as_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+def _count(number: int, what: str) -> str:
+    """`1 panel`, `3 panels`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"

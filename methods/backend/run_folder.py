@@ -13,9 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import methods
-from methods import registry
-from methods.backend import versions
+from methods.backend import dependencies, versions
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
 from methods.backend.precisions import TRAIN_PRECISIONS
@@ -44,15 +42,11 @@ def settings_of(cell: Cell) -> dict[str, Any]:
 
 def fingerprint(cell: Cell) -> dict[str, Any]:
     """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
-    package = Path(methods.__file__).parent
-    shared = ("*.py", "measures/*.py", "backend/**/*.py")
-    program = [*(path for pattern in shared for path in package.glob(pattern)), *registry.source_files(cell.method)]
-    model = [path for path in sorted(Path(cell.model).iterdir()) if path.is_file()]
-    read = [*model, *map(Path, cell.train_files), *map(Path, cell.val_files), Path(cell.reward_function.path)]
+    program = {str(path.relative_to(dependencies.ROOT)): path for path in dependencies.training_program(cell)}
     return {
         "settings": json.loads(json.dumps(settings_of(cell))),
-        "inputs": {str(path): crc_of(path) for path in read},
-        "program": {str(path.relative_to(package.parent)): crc_of(path) for path in sorted(program)},
+        "inputs": {str(path): crc_of(path) for path in dependencies.files_read(cell)},
+        "program": {name: crc_of(path) for name, path in program.items()},
         "versions": versions.installed(),
     }
 

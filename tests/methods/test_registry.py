@@ -148,10 +148,3 @@ def test_an_impostor_is_noticed(drawer: Path) -> None:
         assert_all_differ({**coefficients, "impostor": ones}, advantages)
     with pytest.raises(AssertionError, match="pg_is equals copy"):
         assert_all_differ({**coefficients, "copy": coefficients["pg_is"].clone()}, advantages)
-
-
-def test_source_files_are_a_methods_own_and_what_it_imports() -> None:
-    """So that a change of DRPO's file re-trains what is built on it, and a new method re-trains nothing."""
-    assert [path.stem for path in registry.source_files("pg_is")] == ["pg_is"]
-    assert [path.stem for path in registry.source_files("mask_drpo")] == ["drpo", "mask_drpo"]
-    assert [path.stem for path in registry.source_files("minirl_tis")] == ["minirl", "minirl_tis"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from workflows.grid import Grid, GridError
         (lambda c: c["scoring"].update(problems=17), ["scoring.problems = 17", "sort_3_40.test_prompts = 16"]),
         (lambda c: c["methods"].update({True: None}), ["methods: the name True is no text"]),
         (lambda c: c.update(tier="reference"), ["tier", "reference"]),
-        (lambda c: c["panels"]["T"].update(lr=float("inf")), ["panel.lr = inf"]),
+        (lambda c: c["panels"]["T"].update(lr=float("inf")), ["panels.T.lr = inf", "finite number"]),
         (lambda c: c.update(trackers=["mlflow"]), ["trackers", "'mlflow'", "tensorboard"]),
         (lambda c: c.update(mismatch={"engines": ["sglang"]}), ["mismatch.engines[0]", "'sglang'", "'hf', 'vllm'"]),
         (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
@@ -114,9 +115,14 @@ def test_snakemake_stops_before_any_job(
 def test_a_users_own_model_data_and_reward_train_through_the_pipeline(
     project: Project, tiny_world: Any, tmp_path: Path
 ) -> None:
-    """Without an lm-eval task the panel is trained and reported, not scored. One cell, for real."""
+    """Without an lm-eval task the panel is trained and reported, not scored. One cell, for real.
+
+    Afterwards each of two files of the model that hold no weights is changed, and the training is due again (R2-7).
+    """
     config = copy.deepcopy(CONFIG)
-    own_model(config, tiny_world)
+    model = tmp_path / "model"
+    shutil.copytree(tiny_world.model, model)
+    own_model(config, tiny_world, model_path=str(model))
     config |= {"tier": "own", "worlds": {}, "models": {}, "grid": [{"panels": ["T"], "seeds": [0]}]}
     config["methods"] = {"drpo": {}}
     project.write_config(config, "own.yaml")
@@ -124,7 +130,13 @@ def test_a_users_own_model_data_and_reward_train_through_the_pipeline(
     project.snakemake(target, config="own.yaml")
     assert (project.root / target).exists()
     plan = project.planned(config="own.yaml")
-    assert "score" not in plan and "world" not in plan and plan["report"] == 1
+    assert "score" not in plan and "world" not in plan and "train" not in plan and plan["report"] == 1
+    for name in ("chat_template.jinja", "generation_config.json"):
+        before = (model / name).read_bytes()
+        (model / name).write_bytes(before + b"\n")
+        assert project.planned(target, config="own.yaml") == {"train": 1}, name
+        (model / name).write_bytes(before)
+    assert project.planned(target, config="own.yaml") == {}
 
 
 def test_missing_files_of_a_user_are_named(tiny_world: Any) -> None:

@@ -1,26 +1,37 @@
 """Configuration, paths and helpers that all rules share."""
 
+import glob
 import json
 import os
-from glob import glob
+import sys
+from functools import cache
+from pathlib import Path
 
 import pandas as pd
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
-from eval.labels import distinct_titles
-from methods import registry
+from methods.backend import dependencies
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
 from workflows import console
+from workflows.config_file import check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
+CONFIG_FILES = [Path(path) for path in workflow.configfiles]
+COMMAND_LINE = workflow.config_settings.config or {}
 try:
-    GRID = Grid.check(config, origin=", ".join(map(str, workflow.configfiles)) or "--config")
+    for path in CONFIG_FILES:
+        check_repeated_keys(path)
+    # `make` names the tier on the command line, which is no source of a fault.
+    given = [*map(str, CONFIG_FILES), *(["--config"] if set(COMMAND_LINE) - {"tier"} else [])]
+    GRID = Grid.check(config, origin=", ".join(given) or "--config")
+    check_tier(GRID.config["tier"], CONFIG_FILES, named="tier" in COMMAND_LINE)
 except GridError as error:
     raise WorkflowError(str(error))
+print(GRID.summary(), file=sys.stderr)
 
-CELLS = {GRID.path(*key): GRID.cell(*key) for key in GRID.keys()}
+CELLS = GRID.cells()
 TOKEN_CELLS = GRID.token_cells()
 TOKEN_FIRST = next(iter(TOKEN_CELLS.values()), None)
 RESULTS = GRID.results
@@ -43,34 +54,24 @@ def cell_of(wildcards, cells=CELLS):
     return cells[GRID.path(wildcards.panel, wildcards.method, wildcards.seed)]
 
 
-# What a training is made of, but for the catalogue: a new method's file re-runs nothing.
-PROGRAM = ("methods/*.py", "methods/measures/*.py", "methods/backend/**/*.py")
-
-
 def sources(*patterns):
-    """Files of ours that a rule's program is made of: when one changes, what it made is made again."""
-    found = [path for pattern in patterns for path in sorted(glob(pattern, recursive=True))]
+    """Files that patterns name: when one changes, what a rule made with it is made again."""
+    found = [path for pattern in patterns for path in sorted(glob.glob(pattern, recursive=True))]
     return [path for path in found if os.path.isfile(path)]
 
 
-def method_files(cell):
-    """The catalogue files that a cell's method is made of."""
-    return [os.path.relpath(path) for path in registry.source_files(cell.method)]
+def relative(paths):
+    """As Snakemake names files of this project; others stay as they are."""
+    return [os.path.relpath(path) if path.is_relative_to(dependencies.ROOT) else str(path) for path in paths]
 
 
-def labels():
-    """Titles and provenance of the grid's methods, for tables and figures."""
-    out = {}
-    for label, settings in config["methods"].items():
-        method = registry.get(settings.get("method", label))
-        out[label] = {
-            "title": settings.get("title", method.title),
-            "mark": method.mark,
-            "source": method.source,
-            "options": {key: value for key, value in vars(method.configure(settings.get("options"))).items()},
-        } | {key: settings[key] for key in ("colour",) if key in settings}
-    titles = distinct_titles(out)
-    return {label: entry | {"title": titles[label]} for label, entry in out.items()}
+@cache
+def program(*modules):
+    """Files of ours that a rule's program is made of: the modules it starts, and what they import."""
+    return relative(dependencies.program_files(*modules))
+
+
+labels = GRID.labels
 
 
 def training_inputs(wildcards, cells=CELLS):
@@ -78,15 +79,24 @@ def training_inputs(wildcards, cells=CELLS):
 
 
 def training_inputs_of(cell):
-    files = [f"{cell.model}/config.json", *cell.train_files, *cell.val_files, cell.reward_function.path]
-    return [*files, *model_files(cell)]
+    """Model, data and reward of a training, with its program: the list that a restart point keeps to."""
+    return [*panel_inputs(cell.panel_name), *program(*dependencies.training_modules(cell))]
+
+
+@cache
+def panel_inputs(panel):
+    """What the trainings of a panel read; of the model, what `model_files` names before there is one."""
+    cell = next(cell for cell in (*CELLS.values(), *TOKEN_CELLS.values()) if cell.panel_name == panel)
+    read = relative(dependencies.files_read(cell))
+    beside = [path for path in read if os.path.dirname(path) != cell.model]
+    return sorted({f"{cell.model}/config.json", *beside, *model_files(cell)})
 
 
 def model_files(cell):
-    """The files that decide what a model directory holds: of the toy model, or those of a user's that are there."""
+    """The files that decide what a model directory holds: of the toy model, or those of a user's that are read."""
     if GRID.config["panels"][cell.panel_name].get("world"):
         return [f"{cell.model}/{name}" for name in ("model.safetensors", "tokenizer.json")]
-    return sources(*(f"{cell.model}/{pattern}" for pattern in ("*.safetensors", "*.bin", "tokenizer*")))
+    return relative(dependencies.model_files(Path(cell.model)))
 
 
 def task_files(wildcards):

@@ -11,7 +11,7 @@ THEORY = ["disagreement", "weights", "finite_step", "tail_rules"]
 
 rule derive:
     input:
-        code=sources("derivations/**/*.py"),
+        code=program("derivations.__main__"),
     output:
         json=ensure(f"{RESULTS}/derivations/theorems.json", non_empty=True),
         text=report(
@@ -41,13 +41,7 @@ rule derive:
 
 rule agree:
     input:
-        code=sources(
-            "derivations/**/*.py",
-            "methods/*.py",
-            "methods/measures/*.py",
-            "methods/catalogue/drpo.py",
-            "workflows/scripts/agree.py",
-        ),
+        code=program("workflows.scripts.agree"),
     output:
         json=ensure(f"{RESULTS}/derivations/agreement.json", non_empty=True),
     log:
@@ -63,14 +57,11 @@ rule agree:
 
 rule theory:
     input:
-        code=lambda wildcards: sources(
-            *(f"eval/figures/{name}.py" for name in ("style", "command", "rows", wildcards.figure)),
-            "eval/files.py",
-            "methods/*.py",
-            "methods/measures/*.py",
-            # Not the whole catalogue: a new method's file draws nothing anew.
+        code=lambda wildcards: program(
+            f"eval.figures.{wildcards.figure}",
+            # Drawn by name. Not the whole catalogue: a new method's file draws nothing anew.
             *(
-                f"methods/catalogue/{name}.py"
+                f"methods.catalogue.{name}"
                 for name in ("ppo_clip_higher", "spo", "drpo")
                 if wildcards.figure == "weights"
             ),

@@ -67,7 +67,7 @@ rule manifest:
         LISTS["manifests"],
         runs=f"{RESULTS}/lists/manifests.txt",
         config=f"{RESULTS}/lists/config.txt",
-        code="workflows/scripts/manifest.py",
+        code=program("workflows.scripts.manifest"),
     output:
         ensure(f"{RESULTS}/manifest.json", non_empty=True),
     log:
@@ -84,7 +84,7 @@ rule tables:
         LISTS["scores"],
         runs=f"{RESULTS}/lists/runs.txt",
         scores=f"{RESULTS}/lists/scores.txt",
-        code=sources("eval/*.py"),
+        code=program("eval.tables"),
     output:
         ensure(TABLES, non_empty=True),
     log:
@@ -106,7 +106,7 @@ rule curves:
     input:
         curves=f"{RESULTS}/tables/curves.csv",
         labels=rules.labels.output,
-        code=sources("eval/*.py", "eval/figures/*.py"),
+        code=program("eval.figures.curves"),
     output:
         report(
             ensure(f"{RESULTS}/figures/curves.svg", non_empty=True),
@@ -135,7 +135,7 @@ rule report:
         manifest=rules.manifest.output,
         # For the number of parameters.
         models=sorted({path for cell in CELLS.values() for path in model_files(cell)}),
-        code=sources("eval/*.py"),
+        code=program("eval.report"),
     output:
         ensure(f"{RESULTS}/report.html", non_empty=True),
     log:
@@ -161,7 +161,7 @@ rule time:
         report=rules.report.output,
         # Of this grid: the folder may hold those of methods that are no longer in it.
         files=f"{RESULTS}/lists/timings.txt",
-        code="workflows/scripts/time_table.py",
+        code=program("workflows.scripts.time_table"),
     output:
         ensure(f"{RESULTS}/timings/time.csv", non_empty=True),
     log:

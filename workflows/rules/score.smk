@@ -8,12 +8,7 @@ rule score:
         start=lambda wildcards: model_files(cell_of(wildcards)),
         task=task_files,
         # Not all of eval/: another table re-scores nothing.
-        code=sources(
-            *(f"eval/{name}.py" for name in ("score", "harness", "sampling", "metrics", "files")),
-            "eval/tasks/**/*.py",
-            "eval/tasks/**/*.yaml",
-            "methods/quantisation.py",
-        ),
+        code=[*program("eval.score", "eval.tasks.sort.utils"), *sources("eval/tasks/**/*.yaml")],
     output:
         scores=ensure(f"{RESULTS}/scores/{SPACE.wildcard_pattern}.json", non_empty=True),
         samples=ensure(f"{RESULTS}/scores/{SPACE.wildcard_pattern}.samples.jsonl", non_empty=True),

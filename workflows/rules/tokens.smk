@@ -36,8 +36,6 @@ TOKEN_PANELS = {cell.panel_name: config["panels"][cell.panel_name] for cell in T
 use rule train as record with:
     input:
         lambda wildcards: training_inputs(wildcards, TOKEN_CELLS),
-        method=lambda wildcards: method_files(cell_of(wildcards, TOKEN_CELLS)),
-        code=sources(*PROGRAM),
     output:
         ensure(f"{RESULTS}/tokens/{SPACE.wildcard_pattern}/tokens.parquet", non_empty=True),
     log:
@@ -55,7 +53,7 @@ rule token_tables:
     input:
         TOKEN_RECORDS,
         records=f"{RESULTS}/lists/records.txt",
-        code=sources("eval/*.py", "eval/tokens/*.py"),
+        code=program("eval.tokens.__main__"),
     output:
         ensure(TOKEN_TABLES, non_empty=True),
         verdicts=ensure(f"{RESULTS}/verdicts/tokens.csv", non_empty=True),
@@ -73,7 +71,7 @@ rule mismatch:
     input:
         # Of the first panel: model and data are the same for all of a tier's token panels.
         mismatch_inputs,
-        code=sources("workflows/mismatch/*.py", *PROGRAM),
+        code=program("workflows.mismatch.command"),
     output:
         ensure(f"{RESULTS}/tables/mismatch.csv", non_empty=True),
         ensure(f"{RESULTS}/tables/mismatch_profile.csv", non_empty=True),
@@ -97,7 +95,7 @@ rule mismatch:
 rule token_figure:
     input:
         table=lambda wildcards: f"{RESULTS}/tables/{TOKEN_FIGURES[wildcards.name]}.csv",
-        code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/*.py"),
+        code=lambda wildcards: program(f"eval.figures.token_{wildcards.name}"),
     output:
         report(
             ensure(f"{RESULTS}/figures/token_{{name}}.svg", non_empty=True),
@@ -121,7 +119,7 @@ rule token_page:
         figures=expand(rules.token_figure.output, name=TOKEN_FIGURES),
         # For the number of parameters.
         models=sorted({path for cell in TOKEN_CELLS.values() for path in model_files(cell)}),
-        code=sources("eval/*.py", "eval/tokens/*.py", "eval/figures/style.py"),
+        code=program("eval.tokens.page"),
     output:
         ensure(f"{RESULTS}/tokens.html", non_empty=True),
     log:
@@ -145,7 +143,7 @@ rule token_time:
         # Written by the runs beside their records; no output that Snakemake would follow.
         page=rules.token_page.output,
         files=f"{RESULTS}/lists/record_timings.txt",
-        code="workflows/scripts/time_table.py",
+        code=program("workflows.scripts.time_table"),
     output:
         ensure(f"{RESULTS}/timings/tokens.csv", non_empty=True),
     log:

@@ -11,10 +11,8 @@ from workflows.files import remove_empty
 
 rule train:
     input:
+        # Model, data, reward and program; not the whole catalogue: a new method's file re-runs nothing.
         training_inputs,
-        # Not the whole catalogue: a new method's file re-runs nothing.
-        method=lambda wildcards: method_files(cell_of(wildcards)),
-        code=sources(*PROGRAM),
     output:
         metrics=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/metrics.jsonl", non_empty=True),
         timing=ensure(f"{RESULTS}/runs/{SPACE.wildcard_pattern}/timing.jsonl", non_empty=True),

@@ -3,7 +3,7 @@
 
 rule world:
     input:
-        code=sources("workflows/world/sorting.py", "workflows/world/tokens.py", "workflows/world/build.py"),
+        code=program("workflows.world.build"),
     output:
         ensure(
             expand(
@@ -31,7 +31,7 @@ rule world:
 rule warm_start:
     input:
         world=rules.world.output,
-        code=sources("workflows/world/*.py", "methods/backend/sampling.py"),
+        code=program("workflows.world.warm_start"),
     output:
         ensure(
             expand(

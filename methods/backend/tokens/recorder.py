@@ -20,12 +20,11 @@ from torch import Tensor
 from methods import registry, token_schema, token_study
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.tokens.probe import stepped
-from methods.backend.tokens.settings import TokenSettings
+from methods.backend.tokens.settings import PROBE, TokenSettings
 from methods.backend.tokens.states import States, rollout_forward
 from methods.signals import Signals, Support, sanitise
 from methods.support import FILLER_ID, distinct
 
-PROBE = "pg_is"
 Take = Callable[[], Any]
 
 

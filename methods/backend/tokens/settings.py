@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 UPDATES = ("unmasked", "own")
+# The method whose step `unmasked` takes.
+PROBE = "pg_is"
 
 
 class TokenSettingsError(ValueError):

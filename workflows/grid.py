@@ -178,12 +178,15 @@ class Grid:
         Raises GridError naming panel and method.
         """
         settings = {k: v for k, v in self.config["panels"][panel].items() if k not in (*SOURCE_FIELDS, "task")}
+        overrides = settings.pop("overrides", [])
         method = self.config["methods"][label]
         source, where = self.source(panel), self.path(panel, label, seed)
         world = self.config["worlds"].get(self.config["panels"][panel].get("world"))
         if world is not None:
             settings.setdefault("prompt_length", world["numbers"] + 2)
             settings.setdefault("response_length", world["numbers"] + 1)
+            # Else `5 <sep> 7` would be read, and paid, as `5 7`.
+            settings.setdefault("reward_special_tokens", True)
             vocabulary = world["limit"] + 5
             if settings.get("top_k", 0) > vocabulary:
                 raise GridError(
@@ -203,6 +206,7 @@ class Grid:
                     "train_files": source.train_files,
                     "val_files": source.val_files,
                     "reward_function": source.reward_function,
+                    "overrides": overrides,
                     "trackers": self.config["trackers"],
                     "output": f"{self.results}/{folder}/{where}",
                     "work": f"{self.results}/{work}/{where}",

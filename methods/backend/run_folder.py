@@ -17,10 +17,12 @@ import methods
 from methods import registry
 from methods.backend import versions
 from methods.backend.cell import Cell
+from methods.backend.model_folder import training_files
 from methods.backend.panel import CellError
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.recipe import verl_overrides
 from methods.backend.restart import crc_of
+from methods.backend.selection import ROLLOUTS
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
 RECORD = "cell.json"
@@ -47,11 +49,9 @@ def fingerprint(cell: Cell) -> dict[str, Any]:
     package = Path(methods.__file__).parent
     shared = ("*.py", "measures/*.py", "backend/**/*.py")
     program = [*(path for pattern in shared for path in package.glob(pattern)), *registry.source_files(cell.method)]
-    model = [path for path in sorted(Path(cell.model).iterdir()) if path.is_file()]
-    read = [*model, *map(Path, cell.train_files), *map(Path, cell.val_files), Path(cell.reward_function.path)]
     return {
         "settings": json.loads(json.dumps(settings_of(cell))),
-        "inputs": {str(path): crc_of(path) for path in read},
+        "inputs": {str(path): crc_of(path) for path in training_files(cell)},
         "program": {str(path.relative_to(package.parent)): crc_of(path) for path in sorted(program)},
         "versions": versions.installed(),
     }
@@ -136,7 +136,7 @@ def publish(cell: Cell, report: dict[str, Any]) -> None:
         raise RuntimeError(f"{work / 'metrics.jsonl'} holds the steps {steps}: not one row for each of 0 to the last")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir()
-    for name in ("checkpoints", "trackers"):
+    for name in ("checkpoints", "trackers", ROLLOUTS):
         if (work / name).exists():
             shutil.copytree(work / name, staged / name, copy_function=_link)
     for name in ("metrics.jsonl", "timing.jsonl"):

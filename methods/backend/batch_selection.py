@@ -52,7 +52,7 @@ def keep_rollouts(config: Any, tokenizer: Any, partition: str, keys: list[str], 
     columns = [data[name].unbind() for name in names]
     cut = truncated(columns[1], _ends(config)).tolist()
     uids = list(dict.fromkeys(_place(key)[0] for key in keys))
-    rows = zip(keys, data["data_source"].tolist(), data["reward_model"].tolist(), cut, *columns, strict=True)
+    rows = zip(keys, data.pop("data_source").tolist(), data.pop("reward_model").tolist(), cut, *columns, strict=True)
     write_rollouts(
         folder / ROLLOUTS,
         step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from jsonschema.exceptions import best_match
 from snakemake.utils import validate
 
 from methods.backend.cell import Cell
+from methods.backend.data_check import path_problem
+from methods.backend.model_check import folder_problem, length_problem
 from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
 from methods.backend.rollout_settings import NOT_INSTALLED
@@ -138,6 +141,9 @@ class Grid:
             for value in values:
                 if not Path(value).exists():
                     raise GridError(f"{self.origin}: panels.{panel}.{name} = {value}: no such file or directory")
+                problem = {"model_path": folder_problem, "reward_function.path": lambda _: None}.get(name, path_problem)
+                if (wrong := problem(value)) is not None:
+                    raise GridError(f"{self.origin}: panels.{panel}.{name} = {wrong}")
         return Source(
             model=settings["model_path"],
             train_files=list(settings["train_files"]),
@@ -217,6 +223,11 @@ class Grid:
         wrong = None if world is None else vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
         if wrong is not None:
             raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
+        if world is None:
+            config = json.loads(Path(source.model, "config.json").read_text())
+            wrong = length_problem(config, cell.panel.prompt_length, cell.panel.response_length)
+            if wrong is not None:
+                raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
         return cell
 
     def cells(self) -> Iterator[Cell]:

@@ -158,6 +158,12 @@ class Grid:
             settings = self.config["panels"][panel]
             if "world" in settings and "task" in settings:
                 raise GridError(f"{self.origin}: panels.{panel}.task: a toy panel has its own; allowed with model_path")
+            template = settings.get("chat_template")
+            if "task" in settings and template is not None:
+                raise GridError(
+                    f"{self.origin}: panels.{panel}.chat_template = {template!r}: allowed is null where a task scores, "
+                    "since scoring renders with the model folder's own (put the template there)"
+                )
             if "task" in settings and len(settings["val_files"]) > 1:
                 raise GridError(f"{self.origin}: panels.{panel}.val_files: allowed is one file where a task scores it")
             world = self.config["worlds"].get(settings.get("world"))

@@ -49,11 +49,11 @@ def check_data(cell: Cell, vocabulary: int) -> dict[str, int]:
             f"panel.prompts = {cell.panel.prompts}: allowed is at most the {len(kept['train_files'])} rows of "
             "train_files" + (f" ({dropped['train_files']} were dropped)" if dropped["train_files"] else "")
         )
-    _check_reward(cell, kept["train_files"][0])
+    reward_scores(cell, kept["train_files"][0])
     # The reward may treat each source in its own way.
     first = {str(row["data_source"]): row for row in reversed(kept["val_files"])}
     for row in first.values():
-        _check_reward(cell, row)
+        reward_scores(cell, row)
     return {name: count for name, count in dropped.items() if count}
 
 
@@ -147,8 +147,12 @@ def prompt_tokens(where: str, row: Mapping[str, Any], tokenizer: Any) -> int:
     return len(ids)
 
 
-def _check_reward(cell: Cell, row: Mapping[str, Any]) -> None:
-    """With the right answer, a wrong one and none: a reward must score whatever a policy writes."""
+def reward_scores(cell: Cell, row: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """(response, reward) of the right answer, a wrong one and none: a reward must score whatever a policy writes.
+
+    Raises CellError where it raises, or gives no finite number.
+    """
+    scores = []
     where = f"reward_function = {cell.reward_function.path}:{cell.reward_function.name}"
     function = load_reward(cell)
     truth = row["reward_model"]["ground_truth"]
@@ -165,6 +169,8 @@ def _check_reward(cell: Cell, row: Mapping[str, Any]) -> None:
             raise CellError(f"{where}: raised {type(error).__name__}: {error} for the response {response!r}") from error
         if not math.isfinite(score):
             raise CellError(f"{where}: gave {score} for the response {response!r}; allowed is a finite number")
+        scores.append((response, score))
+    return scores
 
 
 def load_reward(cell: Cell) -> Callable[..., Any]:

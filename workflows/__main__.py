@@ -1,4 +1,4 @@
-"""python -m workflows doctor | init | bench | soak | mismatch: check an installation, measure it, kill it at random."""
+"""python -m workflows doctor | init | bench | soak | mismatch: check an installation, use a model of your own, measure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def configure(args: argparse.Namespace) -> list[str]:
     tier = re.sub(r"[^A-Za-z0-9_.-]", "_", output.stem).lstrip(".-") or "mine"
     panel, tokenizer = _panel(args)
     validation = read_rows("val_files", panel["val_files"][0])
-    config = {
+    config: dict[str, Any] = {
         "tier": tier,
         "title": f"Trust-region methods on {Path(args.model).resolve().name}",
         "panels": {"own": panel},

@@ -1,4 +1,4 @@
-"""python -m workflows doctor | bench | soak | fuzz | mismatch | recover | lint: check and measure an installation."""
+"""python -m workflows doctor | init | bench | soak | fuzz | mismatch | recover | lint: see `--help` of each."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ import argparse
 import sys
 from pathlib import Path
 
+from workflows.init import add_arguments, init
+
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workflows", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="versions, plugin registration, threads, disk, extras")
+    add_arguments(commands.add_parser("init", help="write a configuration for a model, data and reward of your own"))
     bench = commands.add_parser("bench", help="a step of verl's trainer against a minimal loop over the same worker")
     bench.add_argument("--steps", type=int, default=12)
     soaking = commands.add_parser("soak", help="kill a training at random moments; it must end as if left alone")
@@ -66,6 +69,8 @@ def main(arguments: list[str] | None = None) -> int:
         from workflows.fuzz_config import fuzz
 
         return fuzz(args.count, args.seed)
+    if args.command == "init":
+        return init(args)
     if args.command == "doctor":
         from workflows.doctor import examine
 

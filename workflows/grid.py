@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from eval.labels import distinct_titles
 from methods import registry
 from methods.backend.cell import Cell
+from methods.backend.data_check import path_problem
+from methods.backend.model_check import folder_problem, length_problem
 from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
 from methods.backend.rollout_settings import NOT_INSTALLED
@@ -145,6 +149,9 @@ class Grid:
                     raise GridError(f"{where}: no such file or directory")
                 if os.path.isdir(value) != (kind == "directory"):
                     raise GridError(f"{where}: allowed is a {kind}")
+                problem = {"model_path": folder_problem, "train_files": path_problem, "val_files": path_problem}.get(name)
+                if problem is not None and (wrong := problem(value)) is not None:
+                    raise GridError(f"{self.origin}: panels.{panel}.{name} = {wrong}")
         return Source(
             model=settings["model_path"],
             train_files=list(settings["train_files"]),
@@ -165,6 +172,12 @@ class Grid:
                 rows = self.config["worlds"][settings["world"]]["test_prompts"]
                 whose = f"worlds.{settings['world']}.test_prompts = {rows}"
             elif "task" in settings:
+                template = settings.get("chat_template")
+                if template is not None:
+                    raise GridError(
+                        f"{where}.chat_template = {template!r}: allowed is null where a task scores, since scoring "
+                        "renders with the model folder's own (put the template there)"
+                    )
                 if len(settings["val_files"]) > 1:
                     raise GridError(f"{where}.val_files: allowed is one file where a task scores it")
                 wrong = task_problem(settings["task"]["name"], settings["task"]["include_path"], scoring["repeats"])
@@ -205,6 +218,7 @@ class Grid:
         Raises GridError naming panel and method.
         """
         settings = {k: v for k, v in self.config["panels"][panel].items() if k not in (*SOURCE_FIELDS, "task")}
+        overrides = settings.pop("overrides", [])
         method = self.config["methods"][label]
         source, where = self.source(panel), self.path(panel, label, seed)
         world = self.config["worlds"].get(self.config["panels"][panel].get("world"))
@@ -214,6 +228,8 @@ class Grid:
             wrong = _world_problem(settings, world)
             if wrong is not None:
                 raise GridError(f"{self.origin}: panels.{panel}.{wrong} {self.config['panels'][panel]['world']}")
+            # Else `5 <sep> 7` would be read, and paid, as `5 7`.
+            settings.setdefault("reward_special_tokens", True)
             vocabulary = world["limit"] + 5
         try:
             cell = Cell.build(
@@ -228,6 +244,7 @@ class Grid:
                     "train_files": source.train_files,
                     "val_files": source.val_files,
                     "reward_function": source.reward_function,
+                    "overrides": overrides,
                     "trackers": self.config["trackers"],
                     "output": f"{self.results}/{folder}/{where}",
                     "work": f"{self.results}/{work}/{where}",
@@ -238,6 +255,11 @@ class Grid:
         wrong = None if world is None else vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
         if wrong is not None:
             raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
+        if world is None:
+            config = json.loads(Path(source.model, "config.json").read_text())
+            wrong = length_problem(config, cell.panel.prompt_length, cell.panel.response_length)
+            if wrong is not None:
+                raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
         return cell
 
     def labels(self) -> dict[str, dict[str, Any]]:

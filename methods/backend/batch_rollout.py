@@ -36,7 +36,11 @@ class BatchRolloutManager:
         self.generate = generate
         # Per-row objects cost more than the sampling; in training only these two features of verl read them.
         filtered = config.algorithm.get("filter_groups")
-        self.keeps_context = bool(config.trainer.get("rollout_data_dir") or (filtered and filtered.enable))
+        custom = self.rollout_config.get("custom") or {}
+        self.keeps_context = bool(
+            config.trainer.get("rollout_data_dir") or custom.get("rollouts") or (filtered and filtered.enable)
+        )
+        self.special_tokens = bool(custom.get("special_tokens"))
 
     @classmethod
     def create(cls, config: Any, llm_client: Any, **_: Any) -> BatchRolloutManager:
@@ -98,7 +102,7 @@ class BatchRolloutManager:
     def score(self, rows: list[dict[str, Any]], out: Generation) -> tuple[list[float], list[dict[str, Any]]]:
         """Reward and extra information of each sampled response."""
         responses = [tokens[:length] for tokens, length in zip(out.tokens.tolist(), out.lengths.tolist(), strict=True)]
-        texts = self.tokenizer.batch_decode(responses, skip_special_tokens=True)
+        texts = self.tokenizer.batch_decode(responses, skip_special_tokens=not self.special_tokens)
         scores, extras = [], []
         for row, text in zip(rows, texts, strict=True):
             try:

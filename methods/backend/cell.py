@@ -14,6 +14,8 @@ from methods.backend.panel import CellError, Panel, integer
 from methods.backend.tokens.settings import TokenSettings, TokenSettingsError
 
 TRACKERS = ("tensorboard", "wandb")
+# NumPy's legacy generators, which verl and lm-eval seed, take 32 bits.
+HIGHEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,8 @@ class Cell:
             if tracker not in TRACKERS:
                 raise CellError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
         integer("seed", self.seed, low=0)
+        if self.seed > HIGHEST_SEED:
+            raise CellError(f"seed = {self.seed}: allowed is an integer from 0 to {HIGHEST_SEED}")
         try:
             wrong = panel_problem(self.method, self.needs, self.panel, self.overrides)
         except (registry.UnknownMethodError, ValueError) as error:

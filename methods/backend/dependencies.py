@@ -15,7 +15,7 @@ from pathlib import Path
 import methods
 from methods import registry
 from methods.backend.cell import Cell
-from methods.backend.model_folder import model_files, reward_files
+from methods.backend.model_folder import training_files
 from methods.backend.tokens.settings import PROBE
 
 ROOT = Path(methods.__file__).parent.parent
@@ -52,9 +52,8 @@ def training_program(cell: Cell) -> list[Path]:
 
 
 def files_read(cell: Cell) -> list[Path]:
-    """Model, data, and the reward with the modules beside it that it imports."""
-    data = [*map(Path, cell.train_files), *map(Path, cell.val_files)]
-    return [*model_files(Path(cell.model)), *data, *reward_files(Path(cell.reward_function.path))]
+    """Model, data, chat template, and the reward with the modules beside it that it imports."""
+    return training_files(cell)
 
 
 def _files_of(module: str) -> list[Path]:

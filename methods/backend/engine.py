@@ -16,6 +16,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from methods.backend import platform
+from methods.backend.rollout_settings import refuse_unknown
 from methods.quantisation import quantise_model, scheme_of
 
 SCALER_FILE = "tether_scaler_rank_{rank}.pt"
@@ -97,6 +98,7 @@ class CPUEngine(FSDPEngineWithLMHead):
 
     def _build_module(self) -> torch.nn.Module:
         """verl's module, quantised where `fsdp_config.mixed_precision.quantise` names a scheme."""
+        refuse_unknown("fsdp_config.mixed_precision", self.engine_config.mixed_precision)
         module = super()._build_module()
         scheme = (self.engine_config.mixed_precision or {}).get("quantise", "none")
         if scheme != "none":

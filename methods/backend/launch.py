@@ -24,7 +24,7 @@ from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from methods.backend.preflight import check
 from methods.backend.ray_watch import RayLostError
 from methods.backend.recipe import verl_overrides
-from methods.backend.rollout_settings import ENGINES, SERVERS
+from methods.backend.rollout_settings import ENGINES, SERVERS, refuse_corrections
 from methods.contract import MethodError
 from methods.signals import ImpossibleSampleError
 
@@ -39,11 +39,10 @@ def compose(cell: Cell) -> Any:
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = hydra_compose("ppo_trainer", overrides=verl_overrides(cell))
     config.transfer_queue.enable = True
-    if not config.algorithm.rollout_correction.bypass_mode:
-        raise CellError(
-            "overrides: algorithm.rollout_correction.bypass_mode = False: allowed is True, the ratio is against the "
-            "rollout policy"
-        )
+    try:
+        refuse_corrections(config.algorithm.rollout_correction)
+    except ValueError as error:
+        raise CellError(f"overrides: {error}") from None
     validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
     return config
 
@@ -87,7 +86,9 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
 
 def train(cell: Cell) -> None:
     """Train a cell to its last step and publish `output`. An interrupted run resumes from its last restart point."""
-    check(cell)
+    dropped = check(cell)
+    for name, count in dropped.items():
+        print(f"[train] {name}: {count} rows with a prompt above {cell.panel.prompt_length} tokens are dropped")
     with run_folder.alone(cell):
         if cell.panel.runner == "ray":
             _remove_orphans()
@@ -98,7 +99,7 @@ def train(cell: Cell) -> None:
         with run_folder.full_disk_told(cell):
             with trackers.writing_to(cell.work_dir / "trackers"):
                 report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
-            run_folder.publish(cell, report)
+            run_folder.publish(cell, {**report, "dropped_rows": dropped} if dropped else report)
 
 
 def _remove_orphans() -> None:

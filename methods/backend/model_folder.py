@@ -9,6 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from methods.backend.cell import Cell
 
 # What transformers and verl read of a Hugging Face folder; a model card or a training log decides nothing.
 READ = (
@@ -58,6 +62,13 @@ def reward_files(path: str | Path) -> list[Path]:
         found.add(file)
         pending += _imported(file)
     return sorted(found)
+
+
+def training_files(cell: Cell) -> list[Path]:
+    """Every file that decides a training, beside its settings and our own program. Sorted."""
+    data = [*map(Path, cell.train_files), *map(Path, cell.val_files)]
+    template = [Path(cell.panel.chat_template)] if isinstance(cell.panel.chat_template, str) else []
+    return sorted({*model_files(cell.model), *data, *reward_files(cell.reward_function.path), *template})
 
 
 def _imported(file: Path) -> Iterable[Path]:

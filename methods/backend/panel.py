@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from methods.backend import rollout_settings
@@ -11,6 +12,10 @@ from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from methods.backend.tokens.settings import TokenSettings
 
 RUNNERS = ("inprocess", "ray")
+OVERLONG = ("error", "drop")
+LEFT_OUT = ("mask_truncated", "skip_flat_groups")
+# Renders a prompt as its messages' contents, one after the other and nothing between.
+NO_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
 class CellError(ValueError):
@@ -32,6 +37,12 @@ class Panel:
     runner: `inprocess` (one process), or `ray` (verl.trainer.main_ppo on a Ray of its own) with `ranks` data-parallel
     workers; the same settings give the same metrics. server (ray only): sample in a process of its own, through verl's
     agent loops and reward workers.
+    reward_special_tokens: leave special tokens (end token included) in the text that the reward is given.
+    mask_truncated: responses that the length limit cut leave the loss; their rewards still count in their group.
+    skip_flat_groups: groups whose rewards are all equal leave the loss. Nothing is sampled in place of either; means
+    over tokens and over sequences are then over what is left of a mini-batch, and one without any has gradient 0.
+    rollouts: keep each step's responses as rollouts/step_<n>.jsonl. overlong_prompts: error, or drop such rows.
+    chat_template: None for the tokenizer's own, False for the messages' contents as they are, or a file.
     tokens: records tokens around optimiser steps (TokenSettings), or None.
     """
 
@@ -63,6 +74,12 @@ class Panel:
     runner: str = "inprocess"
     ranks: int = 1
     server: bool = False
+    reward_special_tokens: bool = False
+    mask_truncated: bool = False
+    skip_flat_groups: bool = False
+    rollouts: bool = False
+    chat_template: str | bool | None = None
+    overlong_prompts: str = "error"
     tokens: TokenSettings | None = None
 
     def __post_init__(self) -> None:
@@ -90,6 +107,7 @@ class Panel:
             raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
         if self.server and self.runner != "ray":
             raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
+        self._check_data_options()
         self._check_tokens()
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
             raise CellError(
@@ -112,14 +130,36 @@ class Panel:
                 f"{self.mini_batch_rows} responses{share}"
             )
 
+    def _check_data_options(self) -> None:
+        for name in ("reward_special_tokens", *LEFT_OUT, "rollouts"):
+            if not isinstance(getattr(self, name), bool):
+                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are True and False")
+        if self.overlong_prompts not in OVERLONG:
+            raise CellError(f"panel.overlong_prompts = {self.overlong_prompts!r}: allowed are {', '.join(OVERLONG)}")
+        template = self.chat_template
+        if not (template is None or template is False or isinstance(template, str)):
+            raise CellError(f"panel.chat_template = {template!r}: allowed are None, False and the path of a file")
+
     def _check_tokens(self) -> None:
         if self.tokens is None:
             return
+        for name in LEFT_OUT:
+            if getattr(self, name):
+                raise CellError(f"panel.{name} = True: allowed is False beside panel.tokens, which records all tokens")
         if self.runner != "inprocess" or self.rollout_engine != "hf":
             # The truth is taken from full forward passes of both policies in the training process.
             raise CellError("panel.tokens: allowed with panel.runner = 'inprocess' and panel.rollout_engine = 'hf'")
         if self.top_k == 0:
             raise CellError("panel.top_k = 0: panel.tokens needs the rollout's top-K log-probs, allowed is >= 1")
+
+    def template(self) -> str | None:
+        """The chat template in place of the tokenizer's own. Raises CellError where its file cannot be read."""
+        if not isinstance(self.chat_template, str):
+            return None if self.chat_template is None else NO_TEMPLATE
+        try:
+            return Path(self.chat_template).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise CellError(f"panel.chat_template = {self.chat_template}: not readable ({error})") from None
 
     @property
     def mini_batch_rows(self) -> int:

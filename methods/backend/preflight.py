@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any
-
 from methods.backend import rollout_settings
 from methods.backend.cell import Cell
 from methods.backend.data_check import check_data
+from methods.backend.model_check import length_problem, model_settings
+from methods.backend.model_check import vocabulary_problem as embedding_problem
 from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
 
 
-def check(cell: Cell) -> None:
-    """The engine can serve the model, K fits method and vocabulary, data and reward are sound.
+def check(cell: Cell) -> dict[str, int]:
+    """The model can be trained and served by the engine, K fits method and vocabulary, data and reward are sound.
 
+    Returns how many rows are dropped as too long, by field (`check_data`).
     Raises CellError naming field, value and what is allowed.
     """
-    model_config = _model_config(cell)
-    vocabulary = int(model_config["vocab_size"])
-    wrong = rollout_settings.vllm_problem(model_config) if cell.panel.rollout_engine == "vllm" else None
-    if wrong is not None:
-        raise CellError(f"panel.{wrong}")
-    if cell.panel.top_k > vocabulary:
-        raise CellError(f"panel.top_k = {cell.panel.top_k}: allowed is 0 to the model's vocabulary size {vocabulary}")
-    wrong = vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
-    if wrong is not None:
-        raise CellError(f"panel.{wrong}")
-    check_data(cell, vocabulary)
+    return check_data(cell, check_model(cell))
 
 
-def _model_config(cell: Cell) -> dict[str, Any]:
-    path = Path(cell.model) / "config.json"
-    if not path.is_file():
-        raise CellError(f"model = {cell.model}: no config.json there; expected a Hugging Face model directory")
-    return json.loads(path.read_text())
+def check_model(cell: Cell) -> int:
+    """As `check`, without data and reward; returns the size of the model's vocabulary."""
+    try:
+        model = model_settings(cell.model)
+    except ValueError as error:
+        raise CellError(f"model = {error}") from None
+    vocabulary = int(model["vocab_size"])
+    wrong = embedding_problem(cell.model, vocabulary)
+    if wrong is not None:
+        raise CellError(f"model = {wrong}")
+    wrong = length_problem(model, cell.panel.prompt_length, cell.panel.response_length)
+    if wrong is None and cell.panel.rollout_engine == "vllm":
+        wrong = rollout_settings.vllm_problem(model)
+    if wrong is None and cell.panel.top_k > vocabulary:
+        wrong = f"top_k = {cell.panel.top_k}: allowed is 0 to the model's vocabulary size {vocabulary}"
+    wrong = wrong or vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
+    if wrong is not None:
+        raise CellError(f"panel.{wrong}")
+    return vocabulary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -101,9 +102,29 @@ def verl_overrides(cell: Cell) -> list[str]:
         "trainer.v1.trainer_mode": f"tether_{panel.runner}",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
+    settings |= _data_options(panel)
     if panel.runner == "ray":
         settings |= _ray_settings(cell)
     return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(cell.overrides)
+
+
+def _data_options(panel: Panel) -> dict[str, Any]:
+    """What a panel asks for beyond the default: nothing is said of an option that is off."""
+    custom = {
+        "special_tokens": panel.reward_special_tokens,
+        "mask_truncated": panel.mask_truncated,
+        "skip_flat_groups": panel.skip_flat_groups,
+        "rollouts": panel.rollouts,
+    }
+    settings: dict[str, Any] = {
+        f"+actor_rollout_ref.rollout.custom.{name}": True for name, wanted in custom.items() if wanted
+    }
+    template = panel.template()
+    if template is not None:
+        settings["actor_rollout_ref.model.custom_chat_template"] = template
+    if panel.overlong_prompts == "drop":
+        settings |= {"data.filter_overlong_prompts": True, "data.filter_overlong_prompts_workers": 1}
+    return settings
 
 
 def _engine_precision(where: str, precision: Precision) -> dict[str, str]:
@@ -125,6 +146,9 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
             f"{rollout}.name": rollout_settings.SERVERS[cell.panel.rollout_engine][0],
             f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.server_loop.ServerLoopManager",
             f"{rollout}.agent.default_agent_loop": "tether_single_turn",
+            "reward.reward_manager.source": "importlib",
+            "reward.reward_manager.name": "TextRewardManager",
+            "reward.reward_manager.module.path": "pkg://methods.backend.reward_manager",
             **(_vllm_server_settings(cell.panel) if cell.panel.rollout_engine == "vllm" else {}),
         }
     else:
@@ -162,7 +186,8 @@ def _hydra(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+        # Backslashes are doubled before a quote only; elsewhere Hydra takes them as they are.
+        return "'" + re.sub(r"(\\*)('|$)", lambda found: found[1] * 2 + found[2].replace("'", "\\'"), value) + "'"
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{key}:{_hydra(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):

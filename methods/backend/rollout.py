@@ -12,7 +12,7 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout
 
 from methods.backend.experts import fuse
-from methods.backend.rollout_settings import ENGINES, SERVERS
+from methods.backend.rollout_settings import ENGINES, SERVERS, refuse_unknown
 from methods.backend.sampling import Generation, SamplingParameters, Share, generator, sample
 from methods.backend.staleness import WeightRing, Weights, checksum
 from methods.quantisation import quantise_model, scheme_of
@@ -30,6 +30,7 @@ class RingRollout(BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
         custom = dict(config.custom or {})
+        refuse_unknown("rollout.custom", custom)
         for name, off in (("top_p", (None, 1, 1.0)), ("top_k", (None, -1, 0))):
             if config.get(name) not in off:
                 # Rollout probabilities would be renormalised over the kept set, the trainer's are not.
@@ -41,7 +42,7 @@ class RingRollout(BaseRollout):
         self.dtype = PrecisionType.to_dtype(config.dtype)
         self.top_k = int(custom.get("top_k", 0))
         self.ring = WeightRing(int(custom.get("lag", 0)))
-        self.end_ids, self.pad_id = _special_ids(model_config)
+        self.end_ids, self.pad_id = special_ids(model_config)
         self._loaded: Weights | None = None
         self.sampled: dict[str, int] = {}
 
@@ -191,7 +192,8 @@ class HFRollout(RingRollout):
         return {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()
 
 
-def _special_ids(model_config: Any) -> tuple[set[int], int]:
+def special_ids(model_config: Any) -> tuple[set[int], int]:
+    """(end ids, padding id) of a verl model config. Raises ValueError without an end."""
     generation = model_config.generation_config
     end = generation.eos_token_id if generation is not None else None
     end = end if end is not None else model_config.hf_config.eos_token_id

@@ -22,7 +22,7 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry, TokenOutput
 
 from methods.backend.rollout import HFRollout
-from methods.backend.rollout_settings import SERVERS
+from methods.backend.rollout_settings import SERVERS, refuse_unknown
 from methods.backend.sampling import Generation
 from methods.backend.server_protocol import REQUEST, SUPPORT, Request
 
@@ -159,6 +159,7 @@ class ServerRollout(BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
         super().__init__(config, model_config, device_mesh)
         custom = dict(config.custom or {})
+        refuse_unknown("rollout.custom", custom)
         self.rank = int(os.environ.get("RANK", "0"))
         self.dtype = PrecisionType.to_dtype(config.dtype)
         self.top_k = int(custom.get("top_k", 0))

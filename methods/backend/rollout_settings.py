@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 from collections.abc import Mapping
 from typing import Any
+
+from methods.backend.model_check import EXPERTS
 
 # Panel's name of an engine -> (verl's `rollout.name`, class).
 ENGINES = {
@@ -51,6 +54,46 @@ REFUSED = {
 NOT_INSTALLED = "vLLM is not installed in this environment; `make vllm` adds it"
 # vllm/v1/attention/backends/cpu_attn.py:65; another size passes vLLM's constructor and dies at the first token.
 HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+# What our code reads of free-form dictionaries of verl's configuration, which verl itself never checks.
+FREE_FORM = {
+    "rollout.custom": (
+        "top_k",
+        "lag",
+        "seed",
+        "quantise",
+        "quantization",
+        "special_tokens",
+        "mask_truncated",
+        "skip_flat_groups",
+        "rollouts",
+    ),
+    "fsdp_config.mixed_precision": ("param_dtype", "reduce_dtype", "buffer_dtype", "quantise"),
+}
+
+
+def refuse_unknown(where: str, given: Mapping[str, Any] | None) -> None:
+    """Raises ValueError naming the first key of a free-form dictionary that nobody reads, and the likeliest meant."""
+    allowed = FREE_FORM[where]
+    for name in given or {}:
+        if name not in allowed:
+            near = difflib.get_close_matches(str(name), allowed, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{where}.{name}: unknown key{meant} Allowed are {', '.join(allowed)}")
+
+
+def refuse_corrections(settings: Mapping[str, Any]) -> None:
+    """Raises ValueError where verl's rollout correction would weigh or reject what our losses take from the rollout."""
+    if not settings.get("bypass_mode"):
+        raise ValueError(
+            f"algorithm.rollout_correction.bypass_mode = {settings.get('bypass_mode')}: allowed is True, the ratio is "
+            "against the rollout policy"
+        )
+    for name in ("rollout_is", "rollout_rs"):
+        if settings.get(name) is not None:
+            raise ValueError(
+                f"algorithm.rollout_correction.{name} = {settings[name]!r}: allowed is null, a method's own ratio is "
+                "against the rollout policy"
+            )
 
 
 def problem(engine: str, quantization: str, precision: str) -> str | None:
@@ -80,7 +123,7 @@ def vllm_problem(model_config: Mapping[str, Any], installed: bool | None = None)
     """Why vLLM on this machine can't serve a model with this config.json; None when it can."""
     if not (vllm_installed() if installed is None else installed):
         return f"rollout_engine = 'vllm': {NOT_INSTALLED}"
-    if model_config.get("num_experts"):
+    if any(model_config.get(name) for name in EXPERTS):
         # Read again after its first load, the same checkpoint moved log-probs by 1 (a test); dense layers are right.
         return "rollout_engine = 'vllm': vLLM reloads experts wrongly on a CPU; allowed is a dense model"
     size = model_config.get("head_dim") or model_config["hidden_size"] // model_config["num_attention_heads"]

@@ -19,6 +19,7 @@ from methods.backend.panel import CellError
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.recipe import verl_overrides
 from methods.backend.restart import crc_of
+from methods.backend.selection import ROLLOUTS
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
 RECORD = "cell.json"
@@ -130,7 +131,7 @@ def publish(cell: Cell, report: dict[str, Any]) -> None:
         raise RuntimeError(f"{work / 'metrics.jsonl'} holds the steps {steps}: not one row for each of 0 to the last")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir()
-    for name in ("checkpoints", "trackers"):
+    for name in ("checkpoints", "trackers", ROLLOUTS):
         if (work / name).exists():
             shutil.copytree(work / name, staged / name, copy_function=_link)
     for name in ("metrics.jsonl", "timing.jsonl"):

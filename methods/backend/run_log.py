@@ -38,16 +38,25 @@ OURS = (
 
 
 def canonical(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Our deterministic metrics out of verl's dictionary, sorted by name."""
+    """Our deterministic metrics out of verl's dictionary, sorted by name.
+
+    `val/accuracy` is that of the validation set; of several (values of data_source) each has `val/accuracy/<source>`,
+    and `val/accuracy` is their mean, in which every set counts the same whatever its size.
+    """
     out: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for name, value in metrics.items():
         bare = name.removeprefix("actor/")
         if name in RENAMED:
             out[RENAMED[name]] = float(value)
         elif name.startswith("val-core/") and "/mean@" in name and ("/acc/" in name or "/reward/" in name):
-            out["val/accuracy"] = float(value)
+            accuracies[name.removeprefix("val-core/").rsplit("/", 2)[0]] = float(value)
         elif bare.startswith(OURS):
             out[bare] = float(value)
+    if accuracies:
+        out["val/accuracy"] = math.fsum(accuracies.values()) / len(accuracies)
+    if len(accuracies) > 1:
+        out |= {f"val/accuracy/{source}": value for source, value in accuracies.items()}
     return dict(sorted(out.items()))
 
 

@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from verl.utils import tensordict_utils as tu
 from verl.workers.utils.losses import ppo_loss
 
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.needs import ANCHOR, UNIFORMS
 from methods.backend.policy_loss import Carried, carrying, is_foreign, method_of, requirements
+from methods.backend.selection import KEPT
 from methods.backend.token_metrics import TokenMetrics
 from methods.backend.verl_keys import refuse_idle_keys
 from methods.registry import Needs
@@ -59,8 +61,19 @@ class SupportLoss:
             self._pending = None
             if seen is not data:
                 raise RuntimeError("the engine asked for the loss of another micro-batch than it showed logits of")
+        self._count_what_is_left(data)
         with carrying(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **_columns(data))):
             return ppo_loss(self.config, model_output, data, dp_group)
+
+    def _count_what_is_left(self, data: Any) -> None:
+        """Means over sequences are over the responses of the mini-batch that stay in the loss (`selection`)."""
+        if KEPT not in data:
+            return
+        # Each response that stays says how many there are, over all micro-batches and ranks.
+        tu.assign_non_tensor(data, global_batch_size=max(int(data[KEPT].values().max()), 1))
+        if self.config.use_kl_loss and not tu.get(data, "batch_num_tokens"):
+            # verl's agg_loss divides by it.
+            tu.assign_non_tensor(data, batch_num_tokens=1)
 
     def _from_logits(self, logits: Tensor, data: Any) -> Carried:
         """logits: [total tokens, V], packed; the row before a response token predicts it."""

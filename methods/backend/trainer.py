@@ -17,12 +17,13 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
-from methods.backend import trackers
+from methods.backend import batch_selection, trackers
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP, jagged
 from methods.backend.local_queue import LocalQueue
 from methods.backend.needs import UNIFORMS, uniforms
 from methods.backend.policy_loss import requirements
 from methods.backend.run_log import RunLog
+from methods.backend.selection import KEPT
 from methods.backend.worker import TetherWorker
 from methods.registry import Needs
 
@@ -43,6 +44,7 @@ ENGINE_COLUMNS = (
     SUPPORT_IDS,
     SUPPORT_LOGP,
     UNIFORMS,
+    KEPT,
 )
 
 
@@ -100,6 +102,7 @@ class TetherTrainer(PPOTrainerSync):
         self.on_checkpoint: Callable[[int, Path], None] | None = None
         self.on_step: Callable[[int], None] | None = None
         self._saved: Path | None = None
+        self._sampled: list[str] = []
 
     def _balance_batch(self, batch: KVBatchMeta, metrics: dict[str, Any], **kwargs: Any) -> KVBatchMeta:
         """Keep mini-batches what they are on one rank, and give each rank an equal share of every one.
@@ -109,7 +112,8 @@ class TetherTrainer(PPOTrainerSync):
         """
         actor = self.config.actor_rollout_ref.actor
         size = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
-        submitted = list(batch.keys)
+        submitted = self._sampled = list(batch.keys)
+        metrics |= batch_selection.leave_out(self.config, batch, size)
         if len(batch.keys) % size or len(batch.keys) % self._get_required_batch_multiple(1):
             batch = super()._balance_batch(batch, metrics, **kwargs)
         elif self.ranks > 1:
@@ -155,6 +159,11 @@ class TetherTrainer(PPOTrainerSync):
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps=global_steps, epoch=epoch)
         trackers.rename(metrics)
+        if self.run_log is not None:
+            folder = self.run_log.metrics_path.parent
+            batch_selection.keep_rollouts(
+                self.config, self.tokenizer, batch.partition_id, self._sampled, folder, global_steps
+            )
         if self.on_step is not None:
             # Before the row of the step: whatever a resumed run keeps is complete up to its last row.
             self.on_step(global_steps)

@@ -22,6 +22,7 @@ from methods.backend.experts import differences, recording, routers
 from methods.backend.mini_batches import TetherTrainingWorker, mini_batches, with_settings
 from methods.backend.needs import ANCHOR, degenerate, refuse_impossible_batch
 from methods.backend.policy_loss import method_of
+from methods.backend.selection import KEPT
 from methods.backend.support_loss import SupportLoss
 from methods.backend.token_metrics import TokenMetrics
 from methods.backend.tokens.states import States
@@ -54,6 +55,7 @@ class TetherWorker(ActorRolloutRefWorker):
     def update_actor(self, data: TensorDict) -> TensorDict:
         """All mini-batches of one training step; the returned metrics are sums over all tokens of the step."""
         needs = self.support_loss.needs
+        _leave_out(data)
         if SUPPORT_IDS in data or Needs.SUM_PI_SQUARED in needs:
             # Makes the engine call the loss as a logits processor (fsdp/transformer_impl.py:1412 and :1511).
             tu.assign_non_tensor(data, distillation_use_topk=True)
@@ -156,3 +158,13 @@ class TetherWorker(ActorRolloutRefWorker):
             "lag": self.rollout.ring.lag,
             "threads": torch.get_num_threads(),
         }
+
+
+def _leave_out(data: TensorDict) -> None:
+    """Mask the responses that the trainer marked, in place; the batch keeps its shape, and verl its offsets."""
+    if KEPT not in data:
+        return
+    keep = data[KEPT].values() > 0
+    for name in ("response_mask", "loss_mask"):
+        mask = data[name]
+        data[name] = torch.nested.nested_tensor_from_jagged(mask.values() * keep.to(mask.dtype), mask.offsets())

@@ -30,13 +30,15 @@ pytestmark = pytest.mark.slow
 
 # float32 sampling: bfloat16 rounds, and a sum in another order may then round to another number.
 SETTINGS: dict[str, Any] = {"rollout_precision": "fp32", "validate_every": 2, "reference_kl": 0.05}
+# What is left out of the loss, kept, and shown to the reward is the same wherever it is computed.
+SETTINGS |= dict.fromkeys(("mask_truncated", "skip_flat_groups", "rollouts", "reward_special_tokens"), True)
 # Sums of a few hundred float32 terms in another order, carried through six optimiser steps.
 TOLERANCE = 2e-5
 REWARD = """
 import os
 
 def compute_score(solution_str, ground_truth, **_):
-    return float(solution_str.strip() == ground_truth) * float(os.environ["REWARD_SCALE"])
+    return float(solution_str.replace(" <eos>", "") == ground_truth) * float(os.environ["REWARD_SCALE"])
 """
 
 
@@ -115,6 +117,10 @@ def rows(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
 
 
+def rollouts(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (output / "rollouts").iterdir()}
+
+
 def weights(output: Path) -> dict[str, torch.Tensor]:
     return load_file(output / "checkpoints" / "step_3" / "model.safetensors")
 
@@ -124,6 +130,7 @@ def test_one_worker_gives_the_same_bytes_through_a_kill(runs: dict[str, Path]) -
     assert (runs["one"] / "metrics.jsonl").read_bytes() == (runs["inprocess"] / "metrics.jsonl").read_bytes()
     expected = weights(runs["inprocess"])
     assert all(torch.equal(tensor, expected[name]) for name, tensor in weights(runs["one"]).items())
+    assert rollouts(runs["one"]) == rollouts(runs["two"]) == rollouts(runs["inprocess"]) != {}
     data = rows(runs["inprocess"])[-1]["data"]
     assert data["grad_norm"] > 0 and data["tokens/active"] > 0
 

@@ -18,7 +18,7 @@ import pytest
 from methods.backend import launch, restart, run_folder, trainer
 from methods.backend.panel import CellError
 
-SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2}
+SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2, "rollouts": True}
 
 
 class Killed(BaseException):

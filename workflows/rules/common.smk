@@ -11,7 +11,7 @@ import pandas as pd
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
-from methods.backend import dependencies
+from methods.backend import dependencies, model_folder
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
 from workflows import console
@@ -96,7 +96,7 @@ def model_files(cell):
     """The files that decide what a model directory holds: of the toy model, or those of a user's that are read."""
     if GRID.config["panels"][cell.panel_name].get("world"):
         return [f"{cell.model}/{name}" for name in ("model.safetensors", "tokenizer.json")]
-    return relative(dependencies.model_files(Path(cell.model)))
+    return relative(model_folder.model_files(Path(cell.model)))
 
 
 def task_files(wildcards):

@@ -3,6 +3,8 @@
 import os
 
 DEFAULTS = {
+    # verl would take the accelerator of whatever `nvidia-smi` it finds, also with a torch that was built without it.
+    "VERL_PLATFORM": "cpu",
     # A second OpenMP thread beside one other busy process waits at every barrier: jobs use cores, not threads.
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",

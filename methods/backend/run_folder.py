@@ -17,6 +17,7 @@ import methods
 from methods import registry
 from methods.backend import versions
 from methods.backend.cell import Cell
+from methods.backend.dropout import is_noise
 from methods.backend.panel import CellError
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.recipe import verl_overrides
@@ -121,6 +122,9 @@ def export(cell: Cell, checkpoint: Path, step: int) -> None:
     # verl writes float32 tensors beside a config that says bfloat16; readers would round the weights.
     config = json.loads((partial / "config.json").read_text())
     config.pop("torch_dtype", None)
+    # What the trainer turned off is the user's own setting.
+    given = json.loads((Path(cell.model) / "config.json").read_text())
+    config |= {name: value for name, value in given.items() if name in config and is_noise(name, value)}
     write_json(partial / "config.json", {**config, "dtype": "float32"})
     precision = asdict(TRAIN_PRECISIONS[cell.panel.train_precision])
     write_json(partial / "tether.json", {"step": step, "train_precision": precision, "method": cell.method})

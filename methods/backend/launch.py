@@ -5,7 +5,7 @@ python -m methods.backend.launch CELL.json [--print-overrides]
 
 from __future__ import annotations
 
-from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
+from methods.backend import environment  # isort: skip  # before anything imports torch
 
 import argparse
 import contextlib
@@ -87,6 +87,7 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
 
 def train(cell: Cell) -> None:
     """Train a cell to its last step and publish `output`. An interrupted run resumes from its last restart point."""
+    _refuse_other_platforms()
     check(cell)
     with run_folder.alone(cell):
         if cell.panel.runner == "ray":
@@ -99,6 +100,12 @@ def train(cell: Cell) -> None:
             with trackers.writing_to(cell.work_dir / "trackers"):
                 report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
             run_folder.publish(cell, report)
+
+
+def _refuse_other_platforms() -> None:
+    chosen, only = os.environ.get("VERL_PLATFORM"), environment.DEFAULTS["VERL_PLATFORM"]
+    if chosen != only:
+        raise CellError(f"VERL_PLATFORM = {chosen!r}: allowed is {only}, the device that this release trains on")
 
 
 def _remove_orphans() -> None:

@@ -11,15 +11,16 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from methods import registry
-from methods.backend import restart, run_folder, trackers, versions
+from methods.backend import memory, restart, run_folder, trackers, versions
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
@@ -27,6 +28,7 @@ from methods.backend.preflight import check
 from methods.backend.ray_watch import RayLostError
 from methods.backend.recipe import verl_overrides
 from methods.backend.rollout_settings import ENGINES, SERVERS
+from methods.backend.run_log import DivergedError
 
 
 def compose(cell: Cell) -> Any:
@@ -86,19 +88,28 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
 
 
 def train(cell: Cell) -> None:
-    """Train a cell to its last step and publish `output`. An interrupted run resumes from its last restart point."""
+    """Train a cell to its last step and publish `output`.
+
+    An interrupted run resumes from its last restart point; a finished one, kept in the work directory, is published
+    again; one of fewer steps is gone on with.
+    """
     _refuse_other_platforms()
     check(cell)
     with run_folder.alone(cell):
         if cell.panel.runner == "ray":
             _remove_orphans()
         run_folder.prepare_work(cell)
+        report = run_folder.finished(cell)
+        if report is not None:
+            print(f"[train] trained already: taken from {cell.work_dir}", flush=True)
         resumed = restart.prepare(cell.work_dir / "verl")
-        if resumed:
+        if resumed and report is None:
             print(f"[train] goes on after step {resumed}", flush=True)
-        with run_folder.full_disk_told(cell):
-            with trackers.writing_to(cell.work_dir / "trackers"):
-                report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+        with run_folder.full_disk_told(cell), memory.shortage_told(cell.panel.runner):
+            if report is None:
+                with trackers.writing_to(cell.work_dir / "trackers"):
+                    report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+                run_folder.keep(cell, report)
             run_folder.publish(cell, report)
 
 
@@ -202,6 +213,33 @@ def position(cell: Cell) -> tuple[int, int]:
     return (own[0], len(cells)) if own else (1, 1)
 
 
+def _train_until_stopped(cell: Cell) -> int:
+    """Exit status: 0, or that of a process ended by Ctrl-C or SIGTERM after one line on what comes next."""
+    try:
+        with _stopped_by_terminate():
+            train(cell)
+    except KeyboardInterrupt as stop:
+        done = restart.newest(cell.work_dir / "verl")
+        comes = f"goes on after step {done}" if done else "starts anew, since it had no restart point yet"
+        print(f"\n[train] stopped; the same command {comes}", flush=True)
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+    return 0
+
+
+@contextlib.contextmanager
+def _stopped_by_terminate() -> Iterator[None]:
+    """Within, SIGTERM ends a training as Ctrl-C does: what it has started is ended too."""
+
+    def stop(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m methods.backend.launch", description=__doc__)
     given = parser.add_mutually_exclusive_group(required=True)
@@ -216,15 +254,14 @@ def main(arguments: list[str] | None = None) -> int:
         if args.print_overrides:
             print("\n".join(verl_overrides(cell)))
             return 0
-        train(cell)
+        return _train_until_stopped(cell)
     except (CellError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (RayLostError, run_folder.DiskFullError) as error:
+    except (RayLostError, run_folder.DiskFullError, memory.OutOfMemoryError, DivergedError) as error:
         # verl's progress bar has left its line open.
         print(f"\nerror: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -51,6 +51,10 @@ def canonical(metrics: Mapping[str, Any]) -> dict[str, float]:
     return dict(sorted(out.items()))
 
 
+class DivergedError(FloatingPointError):
+    """A training has left the finite numbers; the message names what, and the step."""
+
+
 class RunLog:
     """metrics.jsonl (one row per step, appended and flushed) and timing.jsonl of one run directory.
 
@@ -67,13 +71,13 @@ class RunLog:
         self._clock = time.perf_counter()
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append one step. Raises FloatingPointError where a metric is not a finite number."""
+        """Append one step. Raises DivergedError where a metric is not a finite number."""
         if step == self.first_step and self._has_first_row:
             return
         data = canonical(metrics)
         for name, value in data.items():
             if not math.isfinite(value):
-                raise FloatingPointError(f"metric {name} = {value} at step {step}: the training has diverged")
+                raise DivergedError(f"metric {name} = {value} at step {step}: the training has diverged")
         _append(self.metrics_path, {"step": step, "data": data})
         now = time.perf_counter()
         timings = {k: float(v) for k, v in metrics.items() if k.startswith(("timing_s/", "perf/"))}

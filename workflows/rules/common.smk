@@ -9,6 +9,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
 from methods import registry
+from methods.backend.memory import NEEDED_MB
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
 from workflows.grid import Grid, GridError

@@ -107,7 +107,8 @@ def train(cell: Cell) -> None:
             print(f"[train] goes on after step {resumed}", flush=True)
         with run_folder.full_disk_told(cell), memory.shortage_told(cell.panel.runner):
             if report is None:
-                with trackers.writing_to(cell.work_dir / "trackers"):
+                trackers.keep_until(cell.work_dir, resumed)
+                with trackers.writing_to(cell.work_dir / "trackers", cell.trackers):
                     report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
                 run_folder.keep(cell, report)
             run_folder.publish(cell, report)

@@ -93,19 +93,23 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def _keep_until(path: Path, step: int) -> None:
-    if not path.exists():
-        return
+def rows_until(path: Path, step: int) -> list[str]:
+    """Lines of a record that a run going on after `step` keeps: each step once, none where it starts at 0."""
     kept: list[str] = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text().splitlines() if step and path.exists() else []:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue  # a kill may leave half a line at the end
         if row["step"] <= step and (not kept or row["step"] > json.loads(kept[-1])["step"]):
             kept.append(line)
-    if step == 0:
-        kept = []
+    return kept
+
+
+def _keep_until(path: Path, step: int) -> None:
+    if not path.exists():
+        return
+    kept = rows_until(path, step)
     temporary = path.with_suffix(".tmp")
     temporary.write_text("".join(line + "\n" for line in kept))
     temporary.replace(path)

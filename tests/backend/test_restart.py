@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from methods.backend import launch, restart, run_folder, trainer
+from methods.backend import kept, launch, restart, run_folder, trainer
 from published import contents
 
 SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2}
@@ -65,8 +65,9 @@ def interrupted(cell: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **w
         (restart, "seal", {"at_call": 3, "after": True}),
         (run_folder, "export", {"at_call": 2}),
         (restart, "write_whole", {"at_call": 4}),  # sealed, but verl's tracker still names the one before
-        (run_folder, "publish", {}),  # all steps done, nothing published
-        (run_folder, "_link", {"at_call": 2}),  # half staged
+        (kept, "seal", {}),  # all steps done
+        (run_folder, "publish", {}),  # and kept
+        (run_folder, "verl_overrides", {}),  # half staged
     ],
 )
 def test_an_interrupted_run_ends_like_the_whole_one(
@@ -82,9 +83,9 @@ def test_an_interrupted_run_ends_like_the_whole_one(
     interrupted(cell, monkeypatch, place, name, **when)
     launch.train(cell)
     assert contents(Path(cell.output)) == whole
-    kept = {"cell.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
+    expected = {"cell.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
     assert {p.name for p in tmp_path.iterdir()} == {"run", "run.work"}
-    assert {p.name for p in cell.work_dir.iterdir()} == kept
+    assert {p.name for p in cell.work_dir.iterdir()} == expected
 
 
 def test_other_inputs_start_over(
@@ -100,7 +101,7 @@ def test_other_inputs_start_over(
     tensors = load_file(model / "model.safetensors")
     save_file({name: 0.5 * t for name, t in tensors.items()}, model / "model.safetensors", metadata={"format": "pt"})
     cell = tiny_world.cell(tmp_path / "run", model=str(model), **SETTINGS)
-    interrupted(cell, monkeypatch, run_folder, "publish")
+    interrupted(cell, monkeypatch, kept, "seal")
     shutil.copy2(tiny_world.model / "model.safetensors", model / "model.safetensors")
     launch.train(cell)
     assert "inputs changed since the interrupted run" in capsys.readouterr().out

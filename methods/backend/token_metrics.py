@@ -20,6 +20,8 @@ from methods.support import masses
 # Proximity histogram: 32 cells per factor of ten from 1e-8 to 1e2, so a quantile is right to 7.5 per cent.
 _CELLS_PER_DECADE, _LOWEST, _DECADES = 32, -8, 10
 QUANTILES = (0.5, 0.9, 0.99)
+# Ends of the names of what is no mean over tokens or share of them: extremes, quantiles, counts.
+NOT_AVERAGES = ("max", "min", "/response", "/active", "_tokens", *(f"/q{round(100 * q)}" for q in QUANTILES))
 
 
 @dataclass
@@ -133,6 +135,10 @@ class TokenMetrics:
             }
             out |= {f"proximity/q{round(100 * q)}": self._quantile(q) for q in QUANTILES}
         return out
+
+    def averages(self) -> dict[str, float]:
+        """Those of `summary` that stay what they are where a mean is taken over parts of about equal size."""
+        return {name: value for name, value in self.summary().items() if not name.endswith(NOT_AVERAGES)}
 
     def _quantile(self, q: float) -> float:
         """Geometric middle of the histogram cell that holds the q-quantile; 0 below the lowest edge."""

@@ -27,6 +27,7 @@ FOLDER = "tether-ray-"
 LONGEST_ROOT = 10
 # In the environment of all processes of a run's Ray: which folder they belong to.
 MARK = "TETHER_RAY_FOLDER"
+ROUNDS = 10
 ADVICE = "run the same command again: it goes on from its last restart point; ray_logs in the work folder says more"
 
 
@@ -134,9 +135,11 @@ def remove_orphans() -> None:
     for folder in temporary_root().glob(f"{FOLDER}*"):
         owner = folder.name.removeprefix(FOLDER).split("-")[0]
         if owner.isdigit() and not _owned(int(owner)):
-            # Twice: a raylet may have started another process while the first were looked up.
-            for _ in range(2):
-                end(marked(str(folder)), patience=0)
+            # Again: what is ended may have started another process while the first were looked up.
+            for _ in range(ROUNDS):
+                if not (left := marked(str(folder))):
+                    break
+                end(left, patience=0)
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -156,7 +159,7 @@ def marked(folder: str) -> set[psutil.Process]:
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == folder:
+            if process.environ().get(MARK) == folder and runs(process):
                 found.add(process)
     return found
 

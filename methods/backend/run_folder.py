@@ -81,8 +81,10 @@ def alone(cell: Cell) -> Iterator[None]:
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
-        yield
-        lock.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def _held(lock: Path, work: Path) -> TextIO:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
+
 import os
-
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-for _name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE", "TRANSFORMERS_OFFLINE"):
-    os.environ.setdefault(_name, "1")
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

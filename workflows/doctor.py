@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,6 +56,33 @@ def _plugin() -> Iterator[Finding]:
     )
 
 
+def _accelerators() -> Iterator[Finding]:
+    """A driver may be there without a torch that can use it, and the other way round; neither is chosen by itself."""
+    import torch
+
+    program = shutil.which("nvidia-smi")
+    listed = _first_line([program, "-L"]) if program else ""
+    found = re.match(r"GPU \d+: (.*?)(?: \(UUID|$)", listed)
+    driver = f"{found[1] if found else 'no GPU listed'} ({program})" if program else "none"
+    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "built for the CPU"
+    chosen = os.environ.get("VERL_PLATFORM")
+    yield True, f"NVIDIA driver: {driver}; torch {torch.__version__} ({build})"
+    yield (
+        chosen == "cpu",
+        "trainings run on the CPU (VERL_PLATFORM=cpu)"
+        if chosen == "cpu"
+        else f"VERL_PLATFORM={chosen}: unset it, trainings of this release run on the CPU",
+    )
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.partition("\n")[0] if done.returncode == 0 else ""
+
+
 def _threads() -> Iterator[Finding]:
     threads = os.environ.get("OMP_NUM_THREADS")
     yield (
@@ -76,7 +104,15 @@ def _extras() -> Iterator[Finding]:
         yield True, f"extra [{extra}]: {state}"
 
 
-CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _versions, _plugin, _threads, _disk, _extras)
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python,
+    _versions,
+    _accelerators,
+    _plugin,
+    _threads,
+    _disk,
+    _extras,
+)
 
 
 def examine() -> int:

@@ -149,7 +149,9 @@ class Grid:
                     raise GridError(f"{where}: no such file or directory")
                 if os.path.isdir(value) != (kind == "directory"):
                     raise GridError(f"{where}: allowed is a {kind}")
-                problem = {"model_path": folder_problem, "train_files": path_problem, "val_files": path_problem}.get(name)
+                problem = {"model_path": folder_problem, "train_files": path_problem, "val_files": path_problem}.get(
+                    name
+                )
                 if problem is not None and (wrong := problem(value)) is not None:
                     raise GridError(f"{self.origin}: panels.{panel}.{name} = {wrong}")
         return Source(

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
-from methods.backend import platform
+from methods.backend import dropout, platform
 from methods.backend.rollout_settings import refuse_unknown
 from methods.quantisation import quantise_model, scheme_of
 
@@ -97,9 +98,13 @@ class CPUEngine(FSDPEngineWithLMHead):
         return super().prepare_model_outputs(output, output_args, micro_batch, logits_processor_func)
 
     def _build_module(self) -> torch.nn.Module:
-        """verl's module, quantised where `fsdp_config.mixed_precision.quantise` names a scheme."""
+        """verl's module without dropout, quantised where `fsdp_config.mixed_precision.quantise` names a scheme."""
         refuse_unknown("fsdp_config.mixed_precision", self.engine_config.mixed_precision)
         module = super()._build_module()
+        self.dropout_off = dropout.turn_off(module)
+        if self.dropout_off and self.rank == 0:
+            named = ", ".join(f"{name} {value:g}" for name, value in self.dropout_off.items())
+            print(f"[train] off in the trainer, since the rollout samples without: {named}", flush=True)
         scheme = (self.engine_config.mixed_precision or {}).get("quantise", "none")
         if scheme != "none":
             quantise_model(module, scheme)
@@ -118,6 +123,22 @@ class CPUEngine(FSDPEngineWithLMHead):
                 input_ids=input_ids, attention_mask=attention_mask, position_ids=position_ids, use_cache=False
             )
         return out.logits.float()
+
+    def _build_lr_scheduler(self, optimizer: Any) -> Any:
+        """verl's, but step i of a warm-up of W training steps runs at lr * i / W: verl's first one runs at 0."""
+        settings = self.optimizer_config
+        if settings.lr_scheduler_type != "constant":
+            return super()._build_lr_scheduler(optimizer)
+        steps = settings.lr_warmup_steps or 0
+        if steps <= 0:
+            steps = int(settings.lr_warmup_steps_ratio * settings.total_training_steps)
+        return LambdaLR(optimizer, lambda done: min(1.0, (done + 1) / max(steps, 1)))
+
+    def lr_scheduler_step(self) -> float:
+        """End a training step; returns the rate that it ran at, where verl returns that of the next."""
+        (used, *_) = self.lr_scheduler.get_last_lr()
+        self.lr_scheduler.step()
+        return used
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if self.engine_config.forward_only:

@@ -3,6 +3,8 @@
 import os
 
 DEFAULTS = {
+    # verl would take the accelerator of whatever `nvidia-smi` it finds, also with a torch that was built without it.
+    "VERL_PLATFORM": "cpu",
     # A second OpenMP thread beside one other busy process waits at every barrier: jobs use cores, not threads.
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -16,6 +18,8 @@ DEFAULTS = {
     # Ray would start one idle Python per logical CPU, and those are many more than the real ones.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_enable_worker_prestart": "0",
+    # A process of Ray that gives itself a title would wipe its environment, by which a killed run's are found.
+    "SPT_NOENV": "1",
     # The GPU slots are logical: leave CUDA_VISIBLE_DEVICES alone.
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "TQ_NUM_THREADS": "1",

@@ -5,19 +5,21 @@ python -m methods.backend.launch CELL.json [--print-overrides]
 
 from __future__ import annotations
 
-from methods.backend import environment  # noqa: F401  # isort: skip  # before anything imports torch
+from methods.backend import environment  # isort: skip  # before anything imports torch
 
 import argparse
 import contextlib
+import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TextIO
 
 from methods import registry
-from methods.backend import restart, run_folder, trackers, versions
+from methods.backend import memory, restart, run_folder, trackers, versions
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
@@ -25,6 +27,7 @@ from methods.backend.preflight import check
 from methods.backend.ray_watch import RayLostError
 from methods.backend.recipe import verl_overrides
 from methods.backend.rollout_settings import ENGINES, SERVERS, refuse_corrections
+from methods.backend.run_log import DivergedError
 from methods.contract import MethodError
 from methods.signals import ImpossibleSampleError
 
@@ -85,7 +88,12 @@ def verify(cell: Cell, report: dict[str, Any]) -> None:
 
 
 def train(cell: Cell) -> None:
-    """Train a cell to its last step and publish `output`. An interrupted run resumes from its last restart point."""
+    """Train a cell to its last step and publish `output`.
+
+    An interrupted run resumes from its last restart point; a finished one, kept in the work directory, is published
+    again; one of fewer steps is gone on with.
+    """
+    _refuse_other_platforms()
     dropped = check(cell)
     for name, count in dropped.items():
         print(f"[train] {name}: {count} rows with a prompt above {cell.panel.prompt_length} tokens are dropped")
@@ -93,13 +101,26 @@ def train(cell: Cell) -> None:
         if cell.panel.runner == "ray":
             _remove_orphans()
         run_folder.prepare_work(cell)
+        report = run_folder.finished(cell)
+        if report is not None:
+            print(f"[train] trained already: taken from {cell.work_dir}", flush=True)
         resumed = restart.prepare(cell.work_dir / "verl")
-        if resumed:
+        if resumed and report is None:
             print(f"[train] goes on after step {resumed}", flush=True)
-        with run_folder.full_disk_told(cell):
-            with trackers.writing_to(cell.work_dir / "trackers"):
-                report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
-            run_folder.publish(cell, {**report, "dropped_rows": dropped} if dropped else report)
+        with run_folder.full_disk_told(cell), memory.shortage_told(cell.panel.runner):
+            if report is None:
+                trackers.keep_until(cell.work_dir, resumed)
+                with trackers.writing_to(cell.work_dir / "trackers", cell.trackers):
+                    report = _train_on_ray(cell) if cell.panel.runner == "ray" else _train_in_process(cell)
+                report |= {"dropped_rows": dropped} if dropped else {}
+                run_folder.keep(cell, report)
+            run_folder.publish(cell, report)
+
+
+def _refuse_other_platforms() -> None:
+    chosen, only = os.environ.get("VERL_PLATFORM"), environment.DEFAULTS["VERL_PLATFORM"]
+    if chosen != only:
+        raise CellError(f"VERL_PLATFORM = {chosen!r}: allowed is {only}, the device that this release trains on")
 
 
 def _remove_orphans() -> None:
@@ -186,7 +207,43 @@ class Progress:
         print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}{left}", file=self.terminal, flush=True)
 
 
+# Ends of a training that need one line and no traceback.
+FAILED = (
+    RayLostError,
+    run_folder.DiskFullError,
+    memory.OutOfMemoryError,
+    DivergedError,
+    MethodError,
+    ImpossibleSampleError,
+)
 SHOWN = (("reward", "reward/mean"), ("accuracy", "val/accuracy"))
+
+
+def _train_until_stopped(cell: Cell) -> int:
+    """Exit status: 0, or that of a process ended by Ctrl-C or SIGTERM after one line on what comes next."""
+    try:
+        with _stopped_by_terminate():
+            train(cell)
+    except KeyboardInterrupt as stop:
+        done = restart.newest(cell.work_dir / "verl")
+        comes = f"goes on after step {done}" if done else "starts anew, since it had no restart point yet"
+        print(f"\n[train] stopped; the same command {comes}", flush=True)
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+    return 0
+
+
+@contextlib.contextmanager
+def _stopped_by_terminate() -> Iterator[None]:
+    """Within, SIGTERM ends a training as Ctrl-C does: what it has started is ended too."""
+
+    def stop(number: int, _: Any) -> None:
+        raise KeyboardInterrupt(number)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -203,15 +260,21 @@ def main(arguments: list[str] | None = None) -> int:
         if args.print_overrides:
             print("\n".join(verl_overrides(cell)))
             return 0
-        train(cell)
+        return _train_until_stopped(cell)
     except (CellError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (RayLostError, run_folder.DiskFullError, MethodError, ImpossibleSampleError) as error:
+    except (
+        RayLostError,
+        run_folder.DiskFullError,
+        memory.OutOfMemoryError,
+        DivergedError,
+        MethodError,
+        ImpossibleSampleError,
+    ) as error:
         # verl's progress bar has left its line open.
         print(f"\nerror: {error}", file=sys.stderr)
         return 1
-    return 0
 
 
 if __name__ == "__main__":

@@ -78,7 +78,10 @@ _DEVICE_MODULE = _DeviceModule("tether_cpu_device")
 
 @PlatformRegistry.register(platform=NAME)
 class CPUPlatform(PlatformBase):
-    """verl's view of a machine without an accelerator; probed after the accelerators, so it never shadows one."""
+    """verl's view of a machine without an accelerator; chosen by VERL_PLATFORM=cpu, which our own commands set.
+
+    Probed after the accelerators, so that a run of the user's own, which loads our plugin, keeps the one it finds.
+    """
 
     @property
     def device_name(self) -> str:

@@ -165,7 +165,11 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
 def _plain_metrics(signals: Signals, coefficient: Tensor) -> dict[str, float]:
-    """For runs without our worker, which average these over micro-batches without weights."""
+    """For runs without our worker: verl averages these over micro-batches, ranks and mini-batches, without weights.
+
+    So only means and shares are given: whatever a name says, verl (workers/utils/losses.py:116) makes of extremes,
+    quantiles and counts the mean over micro-batches, which is none of them.
+    """
     metrics = TokenMetrics()
     metrics.observe(signals, coefficient)
-    return {f"actor/{name}": value for name, value in metrics.summary().items()}
+    return {f"actor/{name}": value for name, value in metrics.averages().items()}

@@ -15,10 +15,11 @@ from typing import Any, TextIO
 
 import psutil
 
-from methods.backend import launch
+from methods.backend import launch, memory
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
-from methods.backend.ray_watch import end, runs, watching
+from methods.backend.ray_watch import RayLostError, end, runs, watching
+from methods.backend.run_log import DivergedError
 
 PLUGINS = ("methods.backend.plugin", "methods.backend.ray_trainer")
 FOLDER = "tether-ray-"
@@ -26,6 +27,7 @@ FOLDER = "tether-ray-"
 LONGEST_ROOT = 10
 # In the environment of all processes of a run's Ray: which folder they belong to.
 MARK = "TETHER_RAY_FOLDER"
+ROUNDS = 10
 ADVICE = "run the same command again: it goes on from its last restart point; ray_logs in the work folder says more"
 
 
@@ -48,11 +50,16 @@ def train(cell: Cell) -> dict[str, Any]:
         with open_dict(config):
             if config.ray_kwargs.ray_init.address == "local":
                 config.ray_kwargs.ray_init._temp_dir = str(folder)
-        watch = None
+        watch, kills = None, memory.kernel_kills()
         try:
             # verl and Ray print to stdout, which is kept for the progress line.
             with contextlib.redirect_stdout(sys.stderr), watching(ADVICE) as watch:
                 run_ppo(config, task_runner_class=TaskRunnerV1)
+        except Exception as error:
+            named = _named(error, folder / "session_latest" / "logs" / "raylet.out", cell, kills)
+            if named is error:
+                raise
+            raise named from error
         finally:
             if watch is not None:
                 if watch.broken:
@@ -64,6 +71,24 @@ def train(cell: Cell) -> dict[str, Any]:
     for name in (PROGRESS_FILE, REPORT_FILE):
         (cell.work_dir / name).unlink()
     return report
+
+
+def _named(error: Exception, raylet: Path, cell: Cell, kills_before: int) -> Exception:
+    """The error as its cause: want of memory, which Ray tells in its own way or only in a log, or a divergence."""
+    from ray.exceptions import RayError, RayTaskError
+
+    if isinstance(error, DivergedError):  # Ray's error is also one of its cause's class
+        return DivergedError(str(getattr(error, "cause", error)))
+    lost = isinstance(error, RayLostError) or (isinstance(error, RayError) and not isinstance(error, RayTaskError))
+    log = raylet.read_text(errors="replace") if lost and raylet.exists() else ""
+    if told := memory.ray_kill(f"{log}\n{error}", cell.panel.runner):
+        return memory.OutOfMemoryError(told)
+    if lost and memory.kernel_kills() > kills_before:
+        return memory.OutOfMemoryError(
+            f"out of memory: the kernel has ended a process for want of it, and {str(error).partition(';')[0]}; "
+            f"{memory.advice(cell.panel.runner)}"
+        )
+    return error
 
 
 def prepare_environment() -> None:
@@ -110,9 +135,11 @@ def remove_orphans() -> None:
     for folder in temporary_root().glob(f"{FOLDER}*"):
         owner = folder.name.removeprefix(FOLDER).split("-")[0]
         if owner.isdigit() and not _owned(int(owner)):
-            # Twice: a raylet may have started another process while the first were looked up.
-            for _ in range(2):
-                end(marked(str(folder)), patience=0)
+            # Again: what is ended may have started another process while the first were looked up.
+            for _ in range(ROUNDS):
+                if not (left := marked(str(folder))):
+                    break
+                end(left, patience=0)
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -132,7 +159,7 @@ def marked(folder: str) -> set[psutil.Process]:
     found = set()
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if process.environ().get(MARK) == folder:
+            if process.environ().get(MARK) == folder and runs(process):
                 found.add(process)
     return found
 

@@ -23,13 +23,10 @@ class RestartError(RuntimeError):
 
 def seal(checkpoint: Path) -> None:
     """Record every file's size and checksum, let verl's tracker name this checkpoint, then drop the older ones."""
-    files = {
-        str(path.relative_to(checkpoint)): [path.stat().st_size, crc_of(path)]
-        for path in sorted(checkpoint.rglob("*"))
-        if path.is_file()
-    }
-    _write(checkpoint / SEAL, json.dumps(files, indent=1))
-    _write(checkpoint.parent / TRACKER, str(step_of(checkpoint)))
+    paths = [path for path in sorted(checkpoint.rglob("*")) if path.is_file()]
+    files = {str(path.relative_to(checkpoint)): stamp(path) for path in paths}
+    write_whole(checkpoint / SEAL, json.dumps(files, indent=1))
+    write_whole(checkpoint.parent / TRACKER, str(step_of(checkpoint)))
     for other in _checkpoints(checkpoint.parent):
         if other != checkpoint:
             shutil.rmtree(other)
@@ -49,10 +46,15 @@ def prepare(folder: Path) -> int:
             _check(checkpoint)
             sound = step_of(checkpoint)
     if sound:
-        _write(folder / TRACKER, str(sound))
+        write_whole(folder / TRACKER, str(sound))
     else:
         (folder / TRACKER).unlink(missing_ok=True)
     return sound
+
+
+def newest(folder: Path) -> int:
+    """The step of the newest sealed checkpoint, 0 for none; nothing is checked or changed."""
+    return next((step_of(checkpoint) for checkpoint in _checkpoints(folder) if (checkpoint / SEAL).exists()), 0)
 
 
 def step_of(checkpoint: Path) -> int:
@@ -71,12 +73,17 @@ def _check(checkpoint: Path) -> None:
         files = json.loads((checkpoint / SEAL).read_text())
     except json.JSONDecodeError:
         raise RestartError(f"{checkpoint / SEAL}: not readable; {advice}") from None
-    for name, (size, crc) in files.items():
+    for name, sealed in files.items():
         path = checkpoint / name
         if not path.is_file():
             raise RestartError(f"{path}: missing since it was sealed; {advice}")
-        if path.stat().st_size != size or crc_of(path) != crc:
+        if stamp(path) != sealed:
             raise RestartError(f"{path}: other bytes than were sealed; {advice}")
+
+
+def stamp(path: Path) -> list[int]:
+    """Size and checksum of a file. Raises FileNotFoundError."""
+    return [path.stat().st_size, crc_of(path)]
 
 
 def crc_of(path: Path) -> int:
@@ -88,7 +95,8 @@ def crc_of(path: Path) -> int:
     return value
 
 
-def _write(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
+    """Replace a text file at once."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(text)
     temporary.replace(path)

@@ -60,6 +60,10 @@ def canonical(metrics: Mapping[str, Any]) -> dict[str, float]:
     return dict(sorted(out.items()))
 
 
+class DivergedError(FloatingPointError):
+    """A training has left the finite numbers; the message names what, and the step."""
+
+
 class RunLog:
     """metrics.jsonl (one row per step, appended and flushed) and timing.jsonl of one run directory.
 
@@ -76,13 +80,13 @@ class RunLog:
         self._clock = time.perf_counter()
 
     def write(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Append one step. Raises FloatingPointError where a metric is not a finite number."""
+        """Append one step. Raises DivergedError where a metric is not a finite number."""
         if step == self.first_step and self._has_first_row:
             return
         data = canonical(metrics)
         for name, value in data.items():
             if not math.isfinite(value):
-                raise FloatingPointError(f"metric {name} = {value} at step {step}: the training has diverged")
+                raise DivergedError(f"metric {name} = {value} at step {step}: the training has diverged")
         _append(self.metrics_path, {"step": step, "data": data})
         now = time.perf_counter()
         timings = {k: float(v) for k, v in metrics.items() if k.startswith(("timing_s/", "perf/"))}
@@ -98,19 +102,23 @@ def _append(path: Path, row: Mapping[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def _keep_until(path: Path, step: int) -> None:
-    if not path.exists():
-        return
+def rows_until(path: Path, step: int) -> list[str]:
+    """Lines of a record that a run going on after `step` keeps: each step once, none where it starts at 0."""
     kept: list[str] = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text().splitlines() if step and path.exists() else []:
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue  # a kill may leave half a line at the end
         if row["step"] <= step and (not kept or row["step"] > json.loads(kept[-1])["step"]):
             kept.append(line)
-    if step == 0:
-        kept = []
+    return kept
+
+
+def _keep_until(path: Path, step: int) -> None:
+    if not path.exists():
+        return
+    kept = rows_until(path, step)
     temporary = path.with_suffix(".tmp")
     temporary.write_text("".join(line + "\n" for line in kept))
     temporary.replace(path)

@@ -22,6 +22,8 @@ _CELLS_PER_DECADE, _LOWEST, _DECADES = 32, -8, 10
 QUANTILES = (0.5, 0.9, 0.99)
 # Of a token that one policy holds impossible, in nats: from here on exp is exactly 0 in float32.
 IMPOSSIBLE_GAP = 104.0
+# Ends of the names of what is no mean over tokens or share of them: extremes, quantiles, counts.
+NOT_AVERAGES = ("max", "min", "/response", "/active", "_tokens", *(f"/q{round(100 * q)}" for q in QUANTILES))
 
 
 @dataclass
@@ -135,6 +137,10 @@ class TokenMetrics:
             }
             out |= {f"proximity/q{round(100 * q)}": self._quantile(q) for q in QUANTILES}
         return out
+
+    def averages(self) -> dict[str, float]:
+        """Those of `summary` that stay what they are where a mean is taken over parts of about equal size."""
+        return {name: value for name, value in self.summary().items() if not name.endswith(NOT_AVERAGES)}
 
     def _quantile(self, q: float) -> float:
         """Geometric middle of the histogram cell that holds the q-quantile; 0 below the lowest edge."""

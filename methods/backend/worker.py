@@ -149,6 +149,7 @@ class TetherWorker(ActorRolloutRefWorker):
             "method": method.name,
             "options": vars(method.configure(getattr(settings, "options", None))),
             "engine": f"{type(self.actor.engine).__module__}.{type(self.actor.engine).__qualname__}",
+            "dropout_off": self.actor.engine.dropout_off,
             "rollout": f"{type(self.rollout).__module__}.{type(self.rollout).__qualname__}",
             "rollout_dtype": str(self.rollout.dtype),
             "train_precision": self.actor.engine.precision(),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from methods.backend import ray_launch, ray_watch
+from methods.backend import environment, ray_launch, ray_watch
 from methods.backend.ray_watch import RayLostError, watching
 from ray_running import wait_for
 
@@ -96,6 +97,26 @@ def test_what_a_killed_launcher_left_is_ended(
     ray_launch.remove_orphans()
     assert not psutil.pid_exists(orphan.pid) and not folders[0].exists()
     assert busy.poll() is None and other.poll() is None and folders[1].exists()
+
+
+def test_a_process_with_a_title_of_its_own_is_found(tmp_path: Path) -> None:
+    """Ray's agents call themselves so once they run, which wipes a process's environment unless it is told not to."""
+    program = (
+        "import ray, sys; from ray._raylet import setproctitle; setproctitle('ray::DashboardAgent');"
+        "print(flush=True); sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment.DEFAULTS, ray_launch.MARK: str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert psutil.Process(process.pid).cmdline()[0] == "ray::DashboardAgent"
+    found = {each.pid for each in ray_launch.marked(str(tmp_path))}
+    process.communicate()
+    assert found == {process.pid} and not ray_launch.marked(str(tmp_path))
 
 
 @pytest.mark.parametrize(("partition", "rows"), [("train", 7), ("val", 1)])

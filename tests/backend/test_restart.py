@@ -6,7 +6,9 @@ test_repeatability and in `make soak`.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from methods.backend import launch, restart, run_folder, trainer
-from methods.backend.panel import CellError
+from methods.backend import kept, launch, restart, run_folder, trainer
+from published import contents
 
 SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2, "rollouts": True}
 
@@ -48,14 +50,6 @@ def whole(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     return contents(output)
 
 
-def contents(output: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(output)): path.read_bytes()
-        for path in sorted(output.rglob("*"))
-        if path.is_file() and path.name != "timing.jsonl"
-    }
-
-
 def interrupted(cell: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **when: Any) -> None:
     with patch.context() as context:
         context.setattr(place, name, once(getattr(place, name), **when))
@@ -70,9 +64,10 @@ def interrupted(cell: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **w
         (restart, "seal", {"at_call": 3}),  # the save is written, not sealed
         (restart, "seal", {"at_call": 3, "after": True}),
         (run_folder, "export", {"at_call": 2}),
-        (restart, "_write", {"at_call": 4}),  # sealed, but verl's tracker still names the one before
-        (run_folder, "publish", {}),  # all steps done, nothing published
-        (run_folder, "_link", {"at_call": 2}),  # half staged
+        (restart, "write_whole", {"at_call": 4}),  # sealed, but verl's tracker still names the one before
+        (kept, "seal", {}),  # all steps done
+        (run_folder, "publish", {}),  # and kept
+        (run_folder, "verl_overrides", {}),  # half staged
     ],
 )
 def test_an_interrupted_run_ends_like_the_whole_one(
@@ -88,7 +83,9 @@ def test_an_interrupted_run_ends_like_the_whole_one(
     interrupted(cell, monkeypatch, place, name, **when)
     launch.train(cell)
     assert contents(Path(cell.output)) == whole
-    assert not cell.work_dir.exists() and [p.name for p in tmp_path.iterdir()] == ["run"]
+    expected = {"cell.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "run.work"}
+    assert {p.name for p in cell.work_dir.iterdir()} == expected
 
 
 def test_other_inputs_start_over(
@@ -104,7 +101,7 @@ def test_other_inputs_start_over(
     tensors = load_file(model / "model.safetensors")
     save_file({name: 0.5 * t for name, t in tensors.items()}, model / "model.safetensors", metadata={"format": "pt"})
     cell = tiny_world.cell(tmp_path / "run", model=str(model), **SETTINGS)
-    interrupted(cell, monkeypatch, run_folder, "publish")
+    interrupted(cell, monkeypatch, kept, "seal")
     shutil.copy2(tiny_world.model / "model.safetensors", model / "model.safetensors")
     launch.train(cell)
     assert "inputs changed since the interrupted run" in capsys.readouterr().out
@@ -217,13 +214,22 @@ def test_fp16_goes_on_with_its_loss_scale(tiny_world: Any, tmp_path: Path, monke
     assert rows[2]["updates/overflowed_steps"] > 0 and rows[-1]["updates/overflowed_steps"] == 0
 
 
-def test_two_processes_never_train_the_same_cell(tiny_world: Any, tmp_path: Path) -> None:
+def test_a_second_process_waits_and_takes_the_result(tiny_world: Any, tmp_path: Path) -> None:
+    """It says which process trains the cell, and takes up what that one finishes while it waits."""
     cell = tiny_world.cell(tmp_path / "run")
+    command = [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(cell.dump())]
     with run_folder.alone(cell):
-        program = "import sys; from methods.backend import launch; launch.train(launch.Cell.parse(sys.argv[1], 'cell'))"
-        done = subprocess.run(
-            [sys.executable, "-c", program, json.dumps(cell.dump())], capture_output=True, text=True, timeout=120
-        )
-    assert "another process is training this cell" in done.stderr
-    with run_folder.alone(cell), pytest.raises(CellError, match="another process"), run_folder.alone(cell):
-        pass
+        second = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert second.stdout is not None
+        for line in second.stdout:
+            if f"process {os.getpid()} trains this cell already" in line:
+                break
+        # As `launch.train` does it, which would wait for its own lock.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(run_folder, "alone", lambda _: contextlib.nullcontext())
+            launch.train(cell)
+        metrics = (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns
+    text, _ = second.communicate(timeout=240)
+    assert second.returncode == 0 and "trained already" in text, text
+    assert (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns == metrics
+    assert not cell.work_dir.with_name("run.work.lock").exists()

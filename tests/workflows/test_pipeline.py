@@ -50,8 +50,8 @@ KILL_WHILE_PUBLISHING = """
 import os, signal
 
 def link(source, target, link=os.link, calls=[]):
-    calls.append(target)
-    if "published" in str(target) and len(calls) == 2:
+    calls += ["published" in str(target)]
+    if sum(calls) == 2 and calls[-1]:
         os.kill(0, signal.SIGKILL)
     link(source, target)
 

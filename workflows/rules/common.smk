@@ -12,6 +12,7 @@ from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
 from methods.backend import dependencies, model_folder
+from methods.backend.memory import NEEDED_MB
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.rollout_settings import vllm_installed
 from workflows import console

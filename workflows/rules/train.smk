@@ -27,7 +27,7 @@ rule train:
     threads: 1
     resources:
         # A Ray is a dozen processes.
-        mem_mb=lambda wildcards: 3000 if cell_of(wildcards).panel.runner == "inprocess" else 7000,
+        mem_mb=lambda wildcards: NEEDED_MB[cell_of(wildcards).panel.runner],
         runtime=60,
     params:
         # A function of wildcards only: Snakemake does not track one that takes the inputs.

@@ -44,7 +44,7 @@ def configure(args: argparse.Namespace) -> list[str]:
         "scoring": {"repeats": REPEATS, "problems": min(PROBLEMS, len(validation)), "seed": 0},
     }
     grid = Grid.check(yaml.safe_load(yaml.safe_dump(config)), str(output))
-    cells = list(grid.cells())
+    cells = list(grid.cells().values())
     for cell in cells:
         check(cell)
     if args.task:

@@ -249,12 +249,12 @@ def test_options_of_a_panel_reach_its_cells(tiny_world: Any) -> None:
         "{mask_truncated: true, skip_flat_groups: true, rollouts: true, chat_template: false, overlong_prompts: drop, "
         "overrides: [data.shuffle=False]}"
     )
-    (cell,) = Grid.check(own_grid(tiny_world, **options), "own.yaml").cells()
+    (cell,) = Grid.check(own_grid(tiny_world, **options), "own.yaml").cells().values()
     assert cell.overrides == options.pop("overrides")
     assert {name: getattr(cell.panel, name) for name in options} == options
     assert cell.panel.reward_special_tokens is False
     toy = yaml.safe_load(Path("workflows/config/ci.yaml").read_text())
-    assert {cell.panel.reward_special_tokens for cell in Grid.check(toy, "ci.yaml").cells()} == {True}
+    assert {cell.panel.reward_special_tokens for cell in Grid.check(toy, "ci.yaml").cells().values()} == {True}
     for panel in toy["panels"].values():
         panel["reward_special_tokens"] = False
-    assert {cell.panel.reward_special_tokens for cell in Grid.check(toy, "ci.yaml").cells()} == {False}
+    assert {cell.panel.reward_special_tokens for cell in Grid.check(toy, "ci.yaml").cells().values()} == {False}

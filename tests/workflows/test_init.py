@@ -56,7 +56,7 @@ def test_what_is_written_passes_every_check_and_says_what_it_found(
     ):
         assert words in said, said
     config = yaml.safe_load((tmp_path / "mine.yaml").read_text())
-    cells = list(Grid.check(config, "mine.yaml").cells())
+    cells = list(Grid.check(config, "mine.yaml").cells().values())
     assert [cell.method for cell in cells] == ["dppo_topk_kl", "drpo"] and config["tier"] == "mine"
     panel = cells[0].panel
     assert (panel.prompt_length, panel.response_length, panel.prompts, panel.top_k) == (5, 59, 32, 20)

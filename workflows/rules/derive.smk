@@ -11,7 +11,8 @@ THEORY = ["disagreement", "weights", "finite_step", "tail_rules"]
 
 rule derive:
     input:
-        code=program("derivations.__main__"),
+        # Its theorems are found by looking into their folder, not by name.
+        code=sources("derivations/**/*.py"),
     output:
         json=ensure(f"{RESULTS}/derivations/theorems.json", non_empty=True),
         text=report(
@@ -41,7 +42,7 @@ rule derive:
 
 rule agree:
     input:
-        code=program("workflows.scripts.agree"),
+        code=[*program("workflows.scripts.agree"), *sources("derivations/**/*.py")],
     output:
         json=ensure(f"{RESULTS}/derivations/agreement.json", non_empty=True),
     log:

@@ -1,4 +1,4 @@
-"""python -m workflows doctor | init | bench | soak | mismatch: check an installation, start with your model, measure."""
+"""python -m workflows doctor | init | bench | soak | mismatch: check an installation, use your own model, measure."""
 
 from __future__ import annotations
 

@@ -56,6 +56,7 @@ rule theory:
         code=lambda wildcards: sources(
             *(f"eval/figures/{name}.py" for name in ("style", "command", "rows", wildcards.figure)),
             "eval/files.py",
+            "eval/labels.py",
             "methods/*.py",
             "methods/measures/*.py",
             # Not the whole catalogue: a new method's file draws nothing anew.

@@ -119,7 +119,7 @@ def test_a_snapshot_around_an_update_leaves_no_trace(tiny_world: Any, tmp_path: 
         {"method": "grpo", "top_k": 0},
         {"method": "dppo_topk_kl"},
         {"method": "predictive"},
-        {"method": "predictive", "options": {"tail_rule": "full"}, "top_k": 45},
+        {"method": "predictive", "options": {"tail": "full"}, "top_k": 45},
         {"method": "minirl"},
         {"method": "predictive_random"},
         {"method": "dppo_topk_tv", "reference_kl": 0.1},
@@ -130,7 +130,7 @@ def test_a_snapshot_around_an_update_leaves_no_trace(tiny_world: Any, tmp_path: 
 def test_padded_mini_batches_equal_verls_own(
     settings: dict[str, Any], tiny_world: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """conformance: our step, alone and padded, against verl's FSDP2 and its row-by-row mini-batches, to the last bit."""
+    """conformance: our step, alone and padded, against FSDP2 and verl's row-by-row mini-batches, bit by bit."""
     settings = {"mini_batches": 4, "steps": 2, "validate_every": 0, **settings}
     taken: list[bool] = []
     padded = mini_batches.takes_padded

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "lag": 2, "prompt_length": 8, "response_length": 7}
-DEFAULT = {"hidden": 64, "layers": 2, "heads": 2}
-LARGER = {"hidden": 128, "layers": 4, "heads": 4}
+DEFAULT: dict[str, Any] = {"hidden": 64, "layers": 2, "heads": 2}
+LARGER: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4}
 SIDES = ("bare PyTorch loop", "minimal loop, same worker", "verl's trainer, in process")
 
 

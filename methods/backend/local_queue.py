@@ -15,7 +15,10 @@ from transfer_queue import KVBatchMeta
 
 
 class LocalBatchMeta(KVBatchMeta):
-    """transfer_queue's metadata without its deep copies, a fifth of a second for a thousand tags: these are flat."""
+    """transfer_queue's metadata without its deep copies of every row's tags: these are flat."""
+
+    tags: list[dict[str, Any]]
+    extra_info: dict[str, Any] | None
 
     def __post_init__(self) -> None:
         if len(self.keys) != len(self.tags):

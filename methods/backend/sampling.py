@@ -126,15 +126,8 @@ def sample(
 
 def _copies(prompts: list[list[int]]) -> int:
     """How often each prompt stands in a row, where that is the same for all of them; else 1."""
-    first = prompts[0]
-    copies = next((i for i, prompt in enumerate(prompts) if prompt is not first and prompt != first), len(prompts))
-    heads = range(0, len(prompts), copies)
-    same = all(
-        prompts[i] is prompts[head] or prompts[i] == prompts[head]
-        for head in heads
-        for i in range(head, min(head + copies, len(prompts)))
-    )
-    return copies if same and len(prompts) % copies == 0 else 1
+    copies = next((i for i, prompt in enumerate(prompts) if prompt != prompts[0]), len(prompts))
+    return copies if prompts == [prompt for prompt in prompts[::copies] for _ in range(copies)] else 1
 
 
 def _left_pad(prompts: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:

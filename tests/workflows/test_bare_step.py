@@ -19,7 +19,7 @@ from workflows.bare_step import BareLoop, Rollouts
 
 def rollouts_of(data: Any) -> Rollouts:
     """The worker's columns, padded; all prompts of this world are equally long."""
-    columns = {name: data[name].to_padded_tensor(0) for name in data.keys() if getattr(data[name], "is_nested", False)}
+    columns = {name: column.to_padded_tensor(0) for name, column in data.items() if getattr(column, "is_nested", False)}
     return Rollouts(
         columns["prompts"],
         torch.ones_like(columns["prompts"]),

@@ -16,8 +16,9 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("doctor", help="versions, plugin registration, threads, disk, extras")
     add_arguments(commands.add_parser("init", help="write a configuration for a model, data and reward of your own"))
-    bench = commands.add_parser("bench", help="a step of verl's trainer against a minimal loop over the same worker")
+    bench = commands.add_parser("bench", help="a step of verl's trainer against bare PyTorch")
     bench.add_argument("--steps", type=int, default=12)
+    bench.add_argument("--larger", action="store_true", help="a model of the next size: 4 layers, width 128")
     soaking = commands.add_parser("soak", help="kill a training at random moments; it must end as if left alone")
     soaking.add_argument("--kills", type=int, default=20)
     soaking.add_argument("--seed", type=int, default=0)
@@ -101,7 +102,7 @@ def main(arguments: list[str] | None = None) -> int:
         return measure_replay(args.tokens)
     from workflows.bench import measure
 
-    return measure(args.steps)
+    return measure(args.steps, args.larger)
 
 
 if __name__ == "__main__":

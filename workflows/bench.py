@@ -1,49 +1,90 @@
-"""A training step of verl's trainer against a minimal loop over the same worker and engine, alternating in one process.
+"""A training step three ways, taking turns in one process: verl's trainer, a minimal loop, and bare PyTorch.
 
-Both sides sample, score, compute advantages and update with the same TetherWorker; the minimal loop has no queue,
-no replay buffer, no validation, no metrics of verl's driver. What the ratio shows is the price of the trainer.
+The minimal loop samples, scores, centres and updates with the trainer's own worker and engine, without queue, replay
+buffer, validation or metrics of verl's driver; the bare loop (`bare_step`) has no engine either. CPU seconds, so that a
+busy machine slows all alike; what the ratios show is the price of what stands around a step.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "lag": 2, "prompt_length": 8, "response_length": 7}
+DEFAULT: dict[str, Any] = {"hidden": 64, "layers": 2, "heads": 2}
+LARGER: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4}
+SIDES = ("bare PyTorch loop", "minimal loop, same worker", "verl's trainer, in process")
 
 
-def measure(steps: int) -> int:
-    """Print seconds per step of both sides and their ratio (median of paired ratios)."""
+class Stages:
+    """CPU seconds by stage, without those of the stages inside."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._inside: list[float] = []
+
+    def time(self, owner: Any, name: str, stage: str) -> None:
+        """Have a method of an object counted as a stage."""
+        inner: Callable[..., Any] = getattr(owner, name)
+
+        @functools.wraps(inner)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            self._inside.append(0.0)
+            start = time.process_time()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                spent = time.process_time() - start
+                self.seconds[stage] = self.seconds.get(stage, 0.0) + spent - self._inside.pop()
+                if self._inside:
+                    self._inside[-1] += spent
+
+        setattr(owner, name, timed)
+
+    def take(self, whole: float) -> dict[str, float]:
+        """The stages of a step of so many seconds, and the rest; then begin anew."""
+        taken, self.seconds = self.seconds, {}
+        return {**taken, "rest": whole - sum(taken.values()), "whole step": whole}
+
+
+def measure(steps: int, larger: bool = False) -> int:
+    """Print CPU milliseconds a step by stage, and the ratios to the bare loop: median of paired steps, and extremes."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        make_world(root, steps)
+        make_world(root, steps, larger)
         with contextlib.redirect_stdout(sys.stderr):
-            ours, minimal, stages = _alternate(root, steps)
-    ratios = [a / b for a, b in zip(ours, minimal, strict=True)]
-    for name, values in (("verl trainer, in process", ours), ("minimal loop, same worker", minimal)):
-        print(f"{name:28s} {statistics.median(values):.3f} s a step")
-    spread = f"min {min(ratios):.2f}, max {max(ratios):.2f}, n {len(ratios)}"
-    print(f"{'ratio':28s} {statistics.median(ratios):.2f}  ({spread})")
-    print(json.dumps({name: round(statistics.median(values), 3) for name, values in stages.items()}))
+            spent = _alternate(root, steps)
+    size = LARGER if larger else DEFAULT
+    print(f"{size['layers']} layers, width {size['hidden']}; CPU ms, median of {len(spent[SIDES[0]])} steps\n")
+    print("| stage | " + " | ".join(SIDES) + " |\n|" + "---|" * (len(SIDES) + 1))
+    for stage in dict.fromkeys(name for side in reversed(SIDES) for step in spent[side] for name in step):
+        shown = [1000 * statistics.median(step.get(stage, 0.0) for step in spent[side]) for side in SIDES]
+        print(f"| {stage} | " + " | ".join(f"{value:.0f}" if value else "" for value in shown) + " |")
+    ratios = []
+    for side in SIDES:
+        paired = [a["whole step"] / b["whole step"] for a, b in zip(spent[side], spent[SIDES[0]], strict=True)]
+        ratios.append(f"{statistics.median(paired):.2f} ({min(paired):.2f} to {max(paired):.2f})")
+    print("| ratio to bare PyTorch | " + " | ".join(ratios) + " |")
     return 0
 
 
-def make_world(root: Path, steps: int) -> None:
-    """The toy world with prompts for so many steps, and a model of the toy's size with random weights."""
+def make_world(root: Path, steps: int, larger: bool = False) -> None:
+    """The toy world with prompts for so many steps, and a model with random weights: the toy's size or the next."""
     from workflows.world import build, warm_start
     from workflows.world.sorting import SortingWorld
 
     world = SortingWorld(numbers=6, limit=200, train_prompts=64 * (steps + 2), test_prompts=8, seed=0)
     build.write(world, root / "world")
-    model = warm_start.make_model(world, warm_start.ModelSize(hidden=64, layers=2, heads=2), seed=0)
+    model = warm_start.make_model(world, warm_start.ModelSize(**(LARGER if larger else DEFAULT)), seed=0)
     model.save_pretrained(root / "model")
     warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
 
@@ -68,40 +109,59 @@ def make_cell(root: Path, steps: int, **panel: Any) -> Any:
     )
 
 
-def _alternate(root: Path, steps: int) -> tuple[list[float], list[float], dict[str, list[float]]]:
+def _alternate(root: Path, steps: int) -> dict[str, list[dict[str, float]]]:
+    """{side: stages of each step}; the first step of each side, which pays for lazy initialisation, is left out."""
     from methods.backend.batch_rollout import BatchRolloutManager
     from methods.backend.launch import build_trainer
+    from workflows.bare_step import BareLoop
 
-    trainer = build_trainer(make_cell(root, steps))
+    cell = make_cell(root, steps)
+    trainer = build_trainer(cell)
     manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
-    own: list[float] = []
-    others: list[float] = []
-    stages: dict[str, list[float]] = {}
+    # A model without training earns nothing: pay for something else, so that there are gradients.
+    manager.reward_fn = lambda solution_str, **_: float(len(solution_str) % 2)
+    bare = BareLoop(cell, manager.tokenise, lambda rows, out: manager.score(rows, out)[0])
     rows = _prompt_rows(trainer)
-
+    spent: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+    stages, clock = Stages(), [0.0]
+    for owner, name, stage in (
+        (manager, "generate", "sample"),
+        (bare, "sample", "sample"),
+        (manager, "score", "score"),
+        (trainer.worker, "update_actor", "update"),
+        (bare, "update", "update"),
+        (trainer.checkpoint_manager, "update_weights", "weights to the rollout"),
+        (bare, "keep_weights", "weights to the rollout"),
+        (manager, "generate_sequences", "prompts, columns, queue"),
+        (trainer, "_compute_advantage", "advantages"),
+        (trainer, "_compute_metrics", "metrics"),
+    ):
+        stages.time(owner, name, stage)
     inner = trainer._compute_metrics
+
+    def turn(side: str, run: Callable[[], Any]) -> None:
+        start = time.process_time()
+        run()
+        spent[side].append(stages.take(time.process_time() - start))
 
     def after_step(*args: Any, **kwargs: Any) -> None:
         inner(*args, **kwargs)
-        timings = kwargs.get("timing_raw", args[2] if len(args) > 2 else {})
-        own.append(time.perf_counter() - clock[0])
-        for name, value in timings.items():
-            stages.setdefault(name, []).append(value)
-        others.append(_minimal_step(trainer, manager, rows, len(own)))
-        clock[0] = time.perf_counter()
+        spent[SIDES[2]].append(stages.take(time.process_time() - clock[0]))
+        turn(SIDES[1], lambda: _minimal_step(trainer, manager, rows, trainer.global_steps))
+        turn(SIDES[0], lambda: bare.step(rows, trainer.global_steps))
+        clock[0] = time.process_time()
 
-    clock = [time.perf_counter()]
     trainer._compute_metrics = after_step
+    clock[0] = time.process_time()
     trainer.fit(manager)
-    # The first step of each side pays for lazy initialisation.
-    return own[1:], others[1:], stages
+    return {side: values[1:] for side, values in spent.items()}
 
 
 def _prompt_rows(trainer: Any) -> list[dict[str, Any]]:
     return [dict(trainer.train_dataset[i]) for i in range(SIZES["prompts"])]
 
 
-def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: int) -> float:
+def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: int) -> None:
     """Sample, score, centre, update, sync: what any loop must do, with nothing around it."""
     from tensordict import TensorDict
 
@@ -109,11 +169,10 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
     from methods.backend.mini_batches import with_settings
     from methods.backend.trainer import ENGINE_COLUMNS
 
-    start = time.perf_counter()
     group, worker = SIZES["group"], trainer.worker
     repeated = [row for row in rows for _ in range(group)]
     prompts = [ids for row in rows for ids in [manager.tokenise(row)] * group]
-    out = worker.rollout.generate(prompts, step, False, 1.0)
+    out = manager.generate(prompts, step, False, 1.0)
     scores, _ = manager.score(repeated, out)
     rewards = torch.tensor(scores).view(-1, group)
     advantages = (rewards - rewards.mean(1, keepdim=True)).flatten()
@@ -133,5 +192,4 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
         calculate_entropy=False,
     )
     worker.update_actor(data)
-    trainer.actor_rollout_wg.update_weights(trainer.global_steps)
-    return time.perf_counter() - start
+    trainer.checkpoint_manager.update_weights(trainer.global_steps)

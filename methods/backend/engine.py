@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
+from verl.utils.py_functional import append_to_dict
 from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
@@ -20,6 +22,9 @@ from methods.backend import dropout, platform
 from methods.backend.rollout_settings import refuse_unknown
 from methods.quantisation import quantise_model, scheme_of
 
+# Of mini-batches of padded columns (`methods.backend.padded`): the numbers of tokens of their sequences, and the first
+# place of each row whose logits predict a response token.
+PADDED, FIRST = "tether_padded", "tether_first"
 SCALER_FILE = "tether_scaler_rank_{rank}.pt"
 
 StepHook = Callable[["CPUEngine"], None]
@@ -55,11 +60,30 @@ class CPUEngine(FSDPEngineWithLMHead):
         verl takes the mini-batch's rows (trainer_base.py:1858), so that each response without a valid token, such as
         the rows that fill up a batch, would shrink the gradient of the others.
         """
+        if PADDED in data:
+            return self._forward_backward_padded(data, loss_function)
         if tu.get(data, "global_batch_size") is not None:
             rows = data["response_mask"].to_padded_tensor(0).bool().any(-1).sum()
             torch.distributed.all_reduce(rows, group=self.get_data_parallel_group())
             tu.assign_non_tensor(data, global_batch_size=max(int(rows), 1))
         return super().forward_backward_batch(data, loss_function, forward_only)
+
+    def _forward_backward_padded(self, data: TensorDict, loss_function: Any) -> Any:
+        """verl's forward_backward_batch and forward_step of a mini-batch of padded columns that is one micro-batch."""
+        mask = data["response_mask"]
+        tu.assign_non_tensor(
+            data,
+            batch_num_tokens=int(data["loss_mask"].sum()),
+            global_batch_size=max(int(mask.bool().any(-1).sum()), 1),
+            dp_size=1,
+        )
+        inputs = {name: data[name] for name in ("input_ids", "attention_mask", "position_ids")}
+        logits = self.module(**inputs, use_cache=False).logits
+        loss, metrics = loss_function.of_padded(_predicting(logits, data[FIRST], mask.shape[1]), data)
+        loss.backward()
+        collected: dict[str, Any] = {}
+        append_to_dict(collected, metrics)
+        return {"model_output": {}, "loss": [loss.detach().item()], "metrics": collected}
 
     def optimizer_step(self) -> float:
         """Clip, step, and count; returns the gradient norm before clipping.
@@ -140,6 +164,28 @@ class CPUEngine(FSDPEngineWithLMHead):
         self.lr_scheduler.step()
         return used
 
+    def _alone(self) -> bool:
+        """Whether there is nothing to shard, to cast or to offload, so that FSDP2 would only add wrappers."""
+        config, mixed = self.engine_config, dict(self.engine_config.mixed_precision or {})
+        dtypes = {PrecisionType.to_dtype(mixed.get(name, "bf16")) for name in ("param_dtype", "reduce_dtype")}
+        offload = config.offload_policy or self.model_config.enable_activation_offload
+        return (
+            torch.distributed.get_world_size() == 1
+            and config.strategy == "fsdp2"
+            and not config.forward_only
+            and dtypes == {torch.float32}
+            and not offload
+        )
+
+    def _build_optimizer(self, module: torch.nn.Module) -> Any:
+        """verl's; alone, all parameters are stepped together, which torch does by itself for accelerators only."""
+        optimizer = super()._build_optimizer(module)
+        if self._alone():
+            optimizer.register_load_state_dict_pre_hook(lambda _, state: local(state))
+            optimizer.register_load_state_dict_post_hook(_step_together)
+            _step_together(optimizer)
+        return optimizer
+
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         if self.engine_config.forward_only:
             # fsdp/transformer_impl.py:462 pins memory for forward-only engines; pinning needs an accelerator.
@@ -151,6 +197,10 @@ class CPUEngine(FSDPEngineWithLMHead):
             for parameter in module.parameters():
                 parameter.data = parameter.data.to(self._autocast_dtype)
             return module
+        if self._alone():
+            self._autocast_dtype, self.scaler = torch.float32, None
+            module.register_load_state_dict_pre_hook(lambda _, state, *__: state.update(local(state)))
+            return module
         module = super()._build_fsdp_module(module)
         if getattr(self, "scaler", None) is not None:
             # fsdp/transformer_impl.py:409 builds the fp16 gradient scaler for CUDA.
@@ -158,3 +208,27 @@ class CPUEngine(FSDPEngineWithLMHead):
 
             self.scaler = ShardedGradScaler(device=platform.NAME, growth_interval=400)
         return module
+
+
+def _predicting(logits: Tensor, first: Tensor, width: int) -> Tensor:
+    """[B, L, V] to [B, width, V], those that predict response tokens; a slice where prompts are equally long."""
+    start = int(first[0])
+    if bool((first == start).all()):
+        return logits[:, start : start + width]
+    places = (first.unsqueeze(1) + torch.arange(width)).clamp(max=logits.shape[1] - 1)
+    return logits[torch.arange(len(logits)).unsqueeze(1), places]
+
+
+def local(value: Any) -> Any:
+    """A checkpoint's nested dictionaries and lists with plain tensors: FSDP2 writes DTensors on a lone rank too."""
+    if isinstance(value, DTensor):
+        return value.to_local()
+    if isinstance(value, dict):
+        return {key: local(item) for key, item in value.items()}
+    return [local(item) for item in value] if isinstance(value, list) else value
+
+
+def _step_together(optimizer: torch.optim.Optimizer) -> None:
+    for group in optimizer.param_groups:
+        if group.get("foreach", False) is None and not group.get("fused"):
+            group["foreach"] = True

@@ -79,18 +79,24 @@ def sample(
     alive = torch.ones(len(prompts), dtype=torch.bool)
     lengths = torch.zeros(len(prompts), dtype=torch.int64)
     tokens, logps, candidate_ids, candidate_logps = [], [], [], []
-    cache, step_ids = None, ids
+    cache, step_ids, copies = None, ids, _copies(prompts)
     for place in range(parameters.max_tokens):
+        # A group's responses share their prompt, which is run through the model once.
+        shared = copies if place == 0 else 1
         out = model(
-            input_ids=step_ids,
-            attention_mask=mask,
-            position_ids=position,
+            input_ids=step_ids[::shared],
+            attention_mask=mask[::shared],
+            position_ids=position[::shared],
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=1,
         )
         cache = out.past_key_values
         logits = out.logits[:, -1].float()
+        if shared > 1:
+            logits = logits.repeat_interleave(shared, 0)
+            if cache is not None:
+                cache.batch_repeat_interleave(shared)
         logp = torch.log_softmax(logits / parameters.temperature if parameters.temperature > 0 else logits, dim=-1)
         if forced is not None:
             chosen = forced[:, place]
@@ -118,8 +124,17 @@ def sample(
     return Generation(sampled, lengths, sampled_logp, support_ids, support_logp, version)
 
 
+def _copies(prompts: list[list[int]]) -> int:
+    """How often each prompt stands in a row, where that is the same for all of them; else 1."""
+    copies = next((i for i, prompt in enumerate(prompts) if prompt != prompts[0]), len(prompts))
+    return copies if prompts == [prompt for prompt in prompts[::copies] for _ in range(copies)] else 1
+
+
 def _left_pad(prompts: list[list[int]], pad_id: int) -> tuple[Tensor, Tensor]:
     width = max(len(prompt) for prompt in prompts)
+    if all(len(prompt) == width for prompt in prompts):
+        ids = torch.tensor(prompts)
+        return ids, torch.ones_like(ids)
     ids = torch.full((len(prompts), width), pad_id)
     mask = torch.zeros_like(ids)
     for row, prompt in enumerate(prompts):

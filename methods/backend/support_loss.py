@@ -5,6 +5,7 @@ Shapes: B sequences of a micro-batch, T response tokens (padded), n of them in a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +25,9 @@ from methods.registry import Needs
 from methods.signals import Support
 from methods.support import FILLER_ID, distinct
 from methods.vocabulary import policy_statistics
+
+# Of padded columns: the slots of the support that count, [B, T, S].
+SUPPORT_VALID = "tether_support_valid"
 
 
 class SupportLoss:
@@ -75,6 +79,38 @@ class SupportLoss:
             # verl's agg_loss divides by it.
             tu.assign_non_tensor(data, batch_num_tokens=1)
 
+    def of_padded(self, logits: Tensor, data: TensorDict) -> Any:
+        """(loss, metrics) of a mini-batch of padded columns (`methods.backend.padded`), as a call would give them.
+
+        logits: [B, T, V], those that predict each response token.
+        """
+        labels, shape, valid = data["responses"], data["responses"].shape, data.get(SUPPORT_VALID, None)
+        log_probs = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+        carried, flat = Carried(), logits.detach().flatten(0, 1)
+        if valid is not None or Needs.SUM_PI_SQUARED in self.needs:
+            ids = data[SUPPORT_IDS].flatten(0, 1) if valid is not None else labels.new_empty(len(flat), 0)
+            statistics = policy_statistics(flat, ids)
+            carried = Carried(
+                sum_pi_squared=statistics.sum_pi_squared.view(shape), entropy=statistics.entropy.view(shape)
+            )
+        if valid is not None:
+            logp_mu = data[SUPPORT_LOGP]
+            carried = replace(
+                carried,
+                support=Support(
+                    ids=named(data[SUPPORT_IDS], logp_mu),
+                    logp_mu=logp_mu,
+                    logp_pi=statistics.logp.view(valid.shape),
+                    valid=valid,
+                ),
+                full=_full(flat, ids, logp_mu.flatten(0, 1), lambda values: values.unflatten(0, shape))
+                if Needs.FULL in self.needs
+                else None,
+            )
+        columns = {"sampled": labels, "logp_old": data.get(ANCHOR, None), "uniforms": data.get(UNIFORMS, None)}
+        with carrying(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **columns)):
+            return ppo_loss(self.config, {"log_probs": log_probs}, data, None)
+
     def _from_logits(self, logits: Tensor, data: Any) -> Carried:
         """logits: [total tokens, V], packed; the row before a response token predicts it."""
         lengths, ends = data["responses"].offsets().diff(), data["input_ids"].offsets()[1:]
@@ -92,8 +128,7 @@ class SupportLoss:
             )
         ids, logp_mu = data[SUPPORT_IDS].values(), data[SUPPORT_LOGP].values()
         statistics = policy_statistics(logits, ids, rows=rows)
-        # An engine that truncates its sampling marks candidates without mass by -inf; they are no part of the set.
-        support_ids = padded(torch.where(logp_mu == -torch.inf, FILLER_ID, ids))
+        support_ids = padded(named(ids, logp_mu))
         return Carried(
             support=Support(
                 ids=support_ids,
@@ -107,6 +142,11 @@ class SupportLoss:
         )
 
 
+def named(ids: Tensor, logp_mu: Tensor) -> Tensor:
+    """Support ids without those that mu gives no mass: an engine that truncates its sampling marks them by -inf."""
+    return torch.where(logp_mu == -torch.inf, FILLER_ID, ids)
+
+
 def _columns(data: Any) -> dict[str, Tensor | None]:
     """What stands in the batch itself: sampled ids, the recomputed anchor, random numbers; [B, T]."""
     padded = _Padder(data["responses"].offsets().diff())
@@ -114,7 +154,7 @@ def _columns(data: Any) -> dict[str, Tensor | None]:
     return {field: padded(data[name].values()) if name in data else None for field, name in names.items()}
 
 
-def _full(logits: Tensor, ids: Tensor, logp_mu: Tensor, padded: _Padder) -> tuple[Tensor, Tensor]:
+def _full(logits: Tensor, ids: Tensor, logp_mu: Tensor, padded: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     """(log mu, log pi), [B, T, V] each: the rollout's top V are all there is. logits: [n, V]; ids, logp_mu: [n, V + 1].
 
     V counts the head's rows, padding included: what both policies normalise over.

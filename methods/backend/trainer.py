@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
-from methods.backend import batch_selection, trackers
+from methods.backend import batch_selection, replaced, trackers
 from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP, jagged
 from methods.backend.local_queue import LocalQueue
 from methods.backend.needs import UNIFORMS, uniforms
@@ -191,6 +192,16 @@ class InProcessTrainer(TetherTrainer):
         super().__init__(config)
         self.queue = LocalQueue()
         self.queue.install()
+        replaced.replace_in_driver()
+
+    def fit(self, *args: Any, **kwargs: Any) -> None:
+        """verl's loop; what stands when it begins is no garbage, and is not searched for any each time."""
+        gc.collect()
+        gc.freeze()
+        try:
+            super().fit(*args, **kwargs)
+        finally:
+            gc.unfreeze()
 
     def _setup(self) -> None:
         """verl's set-up (trainer_base.py:226) with one worker object in place of Ray's worker groups and servers."""

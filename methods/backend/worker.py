@@ -16,6 +16,7 @@ from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
+from methods.backend import replaced
 from methods.backend.batch_rollout import SUPPORT_IDS
 from methods.backend.engine import init_process_group
 from methods.backend.experts import differences, recording, routers
@@ -40,6 +41,7 @@ class TetherWorker(ActorRolloutRefWorker):
     def init_model(self) -> None:
         """Build engine and rollout, then install our loss. Raises where a method's needs are not met."""
         init_process_group()
+        replaced.replace_in_worker()
         super().init_model()
         if "actor" not in self.role:
             return

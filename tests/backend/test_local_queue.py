@@ -57,3 +57,17 @@ def test_tags_are_merged_listed_as_copies_and_cleared(queue: LocalQueue) -> None
     assert list(queue.kv_list()["train"]) == ["z"]
     with pytest.raises(KeyError):
         queue.kv_batch_get(["x"], "train")
+
+
+def test_a_row_comes_from_its_latest_put_and_a_cleared_one_from_none(queue: LocalQueue) -> None:
+    """Columns are kept whole, so rows of several puts, and of a put that lost one, must not bring back its others."""
+    queue.kv_batch_put(["z", "y"], "train", fields=TensorDict({"dense": torch.full((2, 2), 9)}, batch_size=[2]))
+    assert queue.kv_batch_get(["x", "y", "z"], "train", ["dense"])["dense"].tolist() == [[0, 1], [9, 9], [9, 9]]
+    queue.kv_batch_put(["x", "y", "z"], "train", fields=TensorDict({"dense": torch.zeros(3, 2)}, batch_size=[3]))
+    assert queue.kv_batch_get(["z", "y"], "train", ["dense"])["dense"].tolist() == [[0, 0], [0, 0]]
+    queue.kv_clear(["x", "w"], "train")
+    assert queue.kv_batch_get(["y", "z"], "train", ["dense"])["dense"].tolist() == [[0, 0], [0, 0]]
+    with pytest.raises(KeyError, match="x"):
+        queue.kv_batch_get(["y", "x", "z"], "train", ["dense"])
+    queue.kv_clear(["y", "z"], "train")
+    assert not queue._partitions["train"].puts

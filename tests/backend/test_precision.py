@@ -71,8 +71,13 @@ def test_the_setting_is_seen_in_verls_configuration(tiny_world: Any, tmp_path: P
     assert "actor_rollout_ref.rollout.dtype='bfloat16'" in lines
 
 
-def test_sharded_forward_and_gradient_are_the_plain_ones(tiny_world: Any, tmp_path: Path) -> None:
-    """conformance: verl's FSDP2 engine in fp8 against the same Hugging Face model, quantised and not sharded."""
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_forward_and_gradient_are_the_plain_ones(
+    wrapped: bool, tiny_world: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """conformance: our engine in fp8, under FSDP2 and alone, against the same Hugging Face model, quantised."""
+    if wrapped:
+        monkeypatch.setattr(engine_module.CPUEngine, "_alone", lambda self: False)
     built = launch.build_trainer(tiny_world.cell(tmp_path / "run", train_precision="fp8"))
     sharded = built.worker.actor.engine
     plain = AutoModelForCausalLM.from_pretrained(tiny_world.model, dtype=torch.float32, attn_implementation="sdpa")
@@ -84,7 +89,7 @@ def test_sharded_forward_and_gradient_are_the_plain_ones(tiny_world: Any, tmp_pa
     expected.square().mean().backward()
     out = sharded.module(input_ids=ids, attention_mask=mask, position_ids=places, use_cache=False)
     out.logits.square().mean().backward()
-    gradients = {name: parameter.grad.full_tensor() for name, parameter in sharded.module.named_parameters()}
+    gradients = {name: engine_module.local(parameter.grad) for name, parameter in sharded.module.named_parameters()}
     for name, parameter in plain.named_parameters():
         assert torch.allclose(gradients[name], parameter.grad, rtol=1e-3, atol=1e-6), name
 

@@ -11,10 +11,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import replay_buffer, trainer_base
+from verl.workers.engine_workers import TrainingWorker
+from verl.workers.utils import losses, padding
 
-from methods.backend import launch, run_folder, trainer
+from methods.backend import launch, mini_batches, replaced, restart, run_folder, trainer
+from methods.backend.engine import CPUEngine
 from methods.backend.snapshot import Snapshot
 
 
@@ -105,13 +111,84 @@ def test_a_snapshot_around_an_update_leaves_no_trace(tiny_world: Any, tmp_path: 
     assert results(tmp_path / "probed")[0] == results(tmp_path / "plain")[0]
 
 
+# One of each kind of need: sampled log-probs, top K, collision mass, whole vocabulary, anchor, random numbers, and a
+# penalty to a reference; then responses that differ in length within a mini-batch.
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"method": "grpo", "top_k": 0},
+        {"method": "dppo_topk_kl"},
+        {"method": "predictive"},
+        {"method": "predictive", "options": {"tail": "full"}, "top_k": 45},
+        {"method": "minirl"},
+        {"method": "predictive_random"},
+        {"method": "dppo_topk_tv", "reference_kl": 0.1},
+        {"method": "gspo", "response_length": 6},
+    ],
+    ids=str,
+)
+def test_padded_mini_batches_equal_verls_own(
+    settings: dict[str, Any], tiny_world: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """conformance: our step, alone and padded, against FSDP2 and verl's row-by-row mini-batches, bit by bit."""
+    settings = {"mini_batches": 4, "steps": 2, "validate_every": 0, **settings}
+    taken: list[bool] = []
+    padded = mini_batches.takes_padded
+
+    def spy(*args: Any) -> bool:
+        taken.append(padded(*args))
+        return taken[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mini_batches, "takes_padded", spy)
+        launch.train(tiny_world.cell(tmp_path / "padded", **settings))
+    assert taken == [True, True]
+    as_verl_does(monkeypatch)
+    monkeypatch.setattr(mini_batches.TetherTrainingWorker, "train_mini_batch", TrainingWorker.train_mini_batch)
+    launch.train(tiny_world.cell(tmp_path / "verl", **settings))
+    assert results(tmp_path / "padded")[0] == results(tmp_path / "verl")[0]
+    ours, verls = results(tmp_path / "padded")[1], results(tmp_path / "verl")[1]
+    assert all(torch.equal(ours[name], verls[name]) for name in verls)
+
+
 def test_sliced_mini_batches_equal_verls_own(tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    """conformance: our slicing of mini-batches against verl's row-by-row selection, to the last bit."""
-    from verl.workers.engine_workers import TrainingWorker
-
-    from methods.backend.mini_batches import TetherTrainingWorker
-
-    launch.train(tiny_world.cell(tmp_path / "sliced", mini_batches=4))
-    monkeypatch.setattr(TetherTrainingWorker, "train_mini_batch", TrainingWorker.train_mini_batch)
-    launch.train(tiny_world.cell(tmp_path / "verl", mini_batches=4))
+    """conformance: the same of jagged slices, which take the place of padded ones under several micro-batches."""
+    settings = {"mini_batches": 4, "micro_batch": 4, "steps": 2}
+    launch.train(tiny_world.cell(tmp_path / "sliced", **settings))
+    as_verl_does(monkeypatch)
+    monkeypatch.setattr(mini_batches.TetherTrainingWorker, "train_mini_batch", TrainingWorker.train_mini_batch)
+    launch.train(tiny_world.cell(tmp_path / "verl", **settings))
     assert results(tmp_path / "sliced")[0] == results(tmp_path / "verl")[0]
+
+
+def as_verl_does(patch: pytest.MonkeyPatch) -> None:
+    """A lone rank under FSDP2, and verl's own names."""
+    patch.setattr(CPUEngine, "_alone", lambda self: False)
+    patch.setattr(replaced, "same_version", lambda: False)
+    patch.setattr(losses, "no_padding_2_padding", padding.no_padding_2_padding)
+    patch.setattr(trainer_base, "response_to_nested", padding.response_to_nested)
+    for module in (trainer_base, replay_buffer):
+        patch.setattr(module, "KVBatchMeta", KVBatchMeta)
+
+
+def test_a_run_begun_under_fsdp2_goes_on_without_it(tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    """Checkpoints of earlier releases hold DTensors, in weights and optimiser; they load, and the end is the same."""
+    settings = {"steps": 4, "save_every": 2, "lag": 2}
+    launch.train(tiny_world.cell(tmp_path / "whole", **settings))
+    cell = tiny_world.cell(tmp_path / "begun", **settings)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        as_verl_does(patch)
+        seal = restart.seal
+
+        def stop(checkpoint: Path) -> None:
+            seal(checkpoint)
+            raise KeyboardInterrupt
+
+        patch.setattr(restart, "seal", stop)
+        launch.train(cell)
+    written = sorted(cell.work_dir.glob("verl/global_step_2/actor/*.pt"))
+    assert any("DTensor" in repr(torch.load(path, weights_only=False)) for path in written)
+    launch.train(cell)
+    assert results(tmp_path / "begun")[0] == results(tmp_path / "whole")[0]
+    weights, expected = results(tmp_path / "begun")[1], results(tmp_path / "whole")[1]
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from methods.backend import sampling
 from methods.backend.ray_rollout import joined
 from methods.backend.sampling import SamplingParameters, Share, generator, sample
 from methods.backend.trainer import rank_order
@@ -142,6 +143,30 @@ def test_a_request_of_its_own_seed_draws_the_same_whatever_its_company() -> None
     assert tokens([4, 1]) == {each: together[each] for each in (1, 4)}
     assert tokens([5, 3, 1, 0, 2, 4]) == together
     assert len(set(map(tuple, together.values()))) > 1
+
+
+@pytest.mark.parametrize("lengths", [(4, 4, 4), (4, 2, 3)])
+def test_a_groups_prompt_is_prefilled_once(tiny_world: Any, lengths: tuple[int, ...], monkeypatch: Any) -> None:
+    """property: the same to the last bit as a prefill of each row, with prompts of one and of several lengths."""
+    model = AutoModelForCausalLM.from_pretrained(tiny_world.model, dtype=torch.bfloat16).eval()
+    prompts = [list(range(5 + i, 5 + i + n)) for i, n in enumerate(lengths) for _ in range(4)]
+    settings, widths = SamplingParameters(temperature=1.0, max_tokens=4, top_k_log_probs=3), []
+    model.register_forward_pre_hook(lambda _, args, inputs: widths.append(len(inputs["input_ids"])), with_kwargs=True)
+    shared = sample(model, prompts, settings, {2}, 0, generator(1))
+    assert widths[:2] == [3, 12]
+    monkeypatch.setattr(sampling, "_copies", lambda prompts: 1)
+    each = sample(model, prompts, settings, {2}, 0, generator(1))
+    for name in ("tokens", "lengths", "logp", "support_ids", "support_logp"):
+        assert torch.equal(getattr(shared, name), getattr(each, name)), name
+
+
+def test_only_equal_groups_share_a_prefill() -> None:
+    assert [sampling._copies(rows) for rows in ([[1]] * 3, [[1], [1], [2], [2]], [[1], [1], [2]], [[1], [2]])] == [
+        3,
+        2,
+        1,
+        1,
+    ]
 
 
 def test_shares_of_different_weights_are_refused() -> None:

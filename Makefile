@@ -111,7 +111,7 @@ pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options 
 	$(RUN) -m methods pages
 
 mutate: $(STAMP)  ## faults put into methods/, one by one: do the tests notice? (SAMPLE=200, 0 for all; SEED=0)
-	$(RUN) -m workflows.mutation --sample $(SAMPLE) --seed $(SEED) --least $(LEAST) --minutes $(MINUTES)
+	$(RUN) -m workflows.tools.mutation --sample $(SAMPLE) --seed $(SEED) --least $(LEAST) --minutes $(MINUTES)
 
 soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
 	$(RUN) -m workflows soak --kills 20

@@ -28,7 +28,7 @@ from eval.files import InputError
 from eval.sampling import LENGTH_KEYS, check_sampling
 from eval.tasks import TASKS_DIR
 from eval.tasks.repeats import count
-from methods.quantisation import quantise_model
+from methods.precision.quantisation import quantise_model
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--quantise",
         choices=("none", "fp8", "int8"),
         default="none",
-        help="compute W8A8 as methods.quantisation has it: for what was trained so (a checkpoint's tether.json says)",
+        help="compute W8A8 by fake quantisation: for what was trained so (a checkpoint's tether.json says)",
     )
     add("--device", default="cpu")
     add("--threads", type=int, default=1, help="torch threads (default 1)")

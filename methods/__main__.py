@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from eval.method_checks.check import check, run
+from eval.method_pages import page
+from eval.method_pages.facts import facts
 from methods import registry
 from methods.config import MethodConfigError
-from methods.describe import page
-from methods.describe.check import check, run
-from methods.describe.facts import facts
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

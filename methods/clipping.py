@@ -72,17 +72,6 @@ def clipped_coefficient(signals: Signals, config: ClipConfig, relaxed: Tensor | 
     return torch.where(flat, 0.0, capped_ratio(signals, config.ratio_cap) * advantages)
 
 
-def clipped_surrogate(advantages: Tensor, ratio: Tensor, config: ClipConfig) -> Tensor:
-    """The objective itself (PPO's loss is its negative), differentiable in r: for values, not for training.
-
-    min(r A, clip(r) A), and for A < 0 with a dual clip not below c A.
-    """
-    value = torch.minimum(ratio * advantages, ratio.clamp(1 - config.eps_low, 1 + config.eps_high) * advantages)
-    if config.dual_clip is None:
-        return value
-    return torch.where(advantages < 0, torch.maximum(value, config.dual_clip * advantages), value)
-
-
 def anchored_coefficient(signals: Signals, config: BandConfig, weight: Tensor) -> Tensor:
     """g = weight A where PPO's band around the recomputed anchor pi_old is not left, else 0; weight, g: [B, T]."""
     ratio = log_ratio(signals.logp_pi, anchor(signals)).exp()

@@ -14,17 +14,18 @@ import torch
 from torch import Tensor
 
 from methods import aggregation, measures, registry
-from methods.advantages import group_advantages
 from methods.catalogue import drpo
-from methods.clipping import ClipConfig, clipped_coefficient, clipped_surrogate
+from methods.clipping import ClipConfig, clipped_coefficient
 from methods.directions import full_direction, predictive_direction, ratio_direction
-from methods.estimators import ESTIMATORS
 from methods.masks import MaskConfig, masked_coefficient, topk_proximity, trust_region_keep
 from methods.measures import FORWARD_KL, REVERSE_KL, TV, Measure
 from methods.rows import geometric_ratio
 from methods.signals import Signals, Support, sanitise
 from methods.support import united
-from methods.temperature import log_prob_at_temperature
+from reference_math.advantages import group_advantages
+from reference_math.estimators import ESTIMATORS
+from reference_math.surrogates import clipped_surrogate
+from reference_math.temperature import log_prob_at_temperature
 
 Result = float | int | list[float]
 

@@ -27,7 +27,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
         "garbage under the padding",
         [
             "methods/test_aggregation.py::test_field_case_3",
-            "backend/test_policy_loss.py::test_garbage_under_the_mask_changes_nothing",
+            "backend/test_loss.py::test_garbage_under_the_mask_changes_nothing",
             "agreement/test_losses_against_verl.py::test_aggregation_is_verls_on_clean_input",
         ],
     ),
@@ -51,7 +51,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     12: (
         "the first step is not on-policy",
         [
-            "backend/test_needs.py::test_without_updates_the_anchor_never_leaves_the_policy",
+            "backend/test_requirements.py::test_without_updates_the_anchor_never_leaves_the_policy",
             "backend/test_mismatch.py::test_equal_precisions_agree",
             "backend/test_mismatch.py::test_micro_batches_change_nothing",
         ],
@@ -70,9 +70,9 @@ CASES: dict[int, tuple[str, list[str]]] = {
     19: (
         "a trust region that can never act",
         [
-            "backend/test_needs.py::test_a_panel_that_cannot_meet_a_need_is_refused",
-            "backend/test_needs.py::test_every_method_names_the_settings_it_lacks",
-            "backend/test_needs.py::test_the_worker_refuses_a_degenerate_region_that_an_override_made",
+            "backend/test_requirements.py::test_a_panel_that_cannot_meet_a_need_is_refused",
+            "backend/test_requirements.py::test_every_method_names_the_settings_it_lacks",
+            "backend/test_requirements.py::test_the_worker_refuses_a_degenerate_region_that_an_override_made",
             "methods/test_catalogue_properties.py::test_on_policy_g_is_the_advantage",
             "methods/test_field_cases.py::test_on_policy_every_method_is_plain_policy_gradient",
         ],
@@ -82,7 +82,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
         [
             "backend/test_bad_input.py::test_a_worker_that_runs_something_else_is_refused",
             "backend/test_bad_input.py::test_a_foreign_loss_and_foreign_options_are_noticed",
-            "backend/test_needs.py::test_a_loss_of_verls_own_takes_no_options_of_ours",
+            "backend/test_requirements.py::test_a_loss_of_verls_own_takes_no_options_of_ours",
         ],
     ),
     22: (
@@ -169,22 +169,22 @@ CASES: dict[int, tuple[str, list[str]]] = {
     46: (
         "metrics scaled or pooled wrongly",
         [
-            "backend/test_token_metrics.py::test_any_split_gives_the_same_numbers",
+            "backend/test_metrics.py::test_any_split_gives_the_same_numbers",
             "backend/test_training.py::test_metrics_are_weighted_by_tokens",
         ],
     ),
     48: (
         "ranks with unequal work",
         [
-            "backend/test_token_metrics.py::test_any_split_gives_the_same_numbers",
+            "backend/test_metrics.py::test_any_split_gives_the_same_numbers",
             "backend/test_ray.py::test_two_ranks_give_one_rank_up_to_the_order_of_sums",
         ],
     ),
     55: (
         "missing prerequisite found late",
         [
-            "backend/test_needs.py::test_every_method_names_the_settings_it_lacks",
-            "backend/test_needs.py::test_the_loss_says_what_to_set",
+            "backend/test_requirements.py::test_every_method_names_the_settings_it_lacks",
+            "backend/test_requirements.py::test_the_loss_says_what_to_set",
             "backend/test_bad_input.py::test_a_top_k_method_needs_k",
         ],
     ),

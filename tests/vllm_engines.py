@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from methods.backend.rollout_settings import QUANTIZATIONS
-from methods.backend.sampling import Generation, SamplingParameters
-from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds
+from methods.backend.rollout.engines import QUANTIZATIONS
+from methods.backend.rollout.sampling import Generation, SamplingParameters
+from methods.backend.rollout.vllm_engine import EngineSettings, InProcessEngine, request_seeds
 
 VOCABULARY, END = 45, {2}
 

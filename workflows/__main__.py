@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from workflows.init import add_arguments, init
+from workflows.tools.init import add_arguments, init
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -55,52 +55,52 @@ def main(arguments: list[str] | None = None) -> int:
     linting.add_argument("--configfile", action="append", required=True, help="a configuration (repeatable)")
     args = parser.parse_args(arguments)
     if args.command == "recover":
-        from workflows.recover import recover
+        from workflows.tools.recover import recover
 
         return recover(args.results)
     if args.command == "lint":
-        from workflows.lint import check
+        from workflows.tools.lint import check
 
         return check(args.configfile)
     if args.command == "mismatch":
-        from workflows.mismatch.command import run
+        from workflows.tools.mismatch.command import run
 
         return run(args)
     if args.command == "fuzz":
-        from workflows.fuzz_config import fuzz
+        from workflows.tools.fuzz_config import fuzz
 
         return fuzz(args.count, args.seed)
     if args.command == "init":
         return init(args)
     if args.command == "doctor":
-        from workflows.doctor import examine
+        from workflows.tools.doctor import examine
 
         return examine()
     if args.command == "soak":
-        from workflows.soak import soak
+        from workflows.tools.soak import soak
 
         return soak(args.kills, args.seed, args.runner)
     if args.engines:
-        from workflows.bench_engines import measure_engines
+        from workflows.tools.bench.engines import measure_engines
 
         return measure_engines(min(args.steps, 4), args.full)
     if args.rollouts:
-        from workflows.bench_rollouts import measure_rollouts
+        from workflows.tools.bench.rollouts import measure_rollouts
 
         return measure_rollouts(args.steps)
     if args.coefficients:
-        from workflows.bench_coefficients import measure_coefficients
+        from workflows.tools.bench.coefficients import measure_coefficients
 
         return measure_coefficients(args.steps)
     if args.vocabulary:
-        from workflows.bench_vocabulary import measure_vocabulary
+        from workflows.tools.bench.vocabulary import measure_vocabulary
 
         return measure_vocabulary(args.sequences)
     if args.replay:
-        from workflows.bench_replay import measure_replay
+        from workflows.tools.bench.replay import measure_replay
 
         return measure_replay(args.tokens)
-    from workflows.bench import measure
+    from workflows.tools.bench.step import measure
 
     return measure(args.steps, args.larger)
 

@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from methods import registry
 from methods.aggregation import aggregate, token_losses
-from methods.backend.sampling import SamplingParameters, generator, sample
+from methods.backend.rollout.sampling import SamplingParameters, generator, sample
 from methods.signals import Signals, Support, sanitise
 from methods.support import distinct
 from methods.vocabulary import policy_statistics

@@ -13,11 +13,11 @@ from typing import Any
 from eval.labels import distinct_titles
 from methods import registry
 from methods.backend.cell import Cell
-from methods.backend.data_check import path_problem
-from methods.backend.model_check import folder_problem, length_problem
-from methods.backend.needs import vocabulary_problem
 from methods.backend.panel import CellError
-from methods.backend.rollout_settings import NOT_INSTALLED
+from methods.backend.requirements import vocabulary_problem
+from methods.backend.rollout.engines import NOT_INSTALLED
+from methods.backend.run.data_check import path_problem
+from methods.backend.run.model_check import folder_problem, length_problem
 from methods.config import MethodConfigError
 from workflows import sweep
 from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown

@@ -12,7 +12,7 @@ import numpy as np
 
 from eval.tokens.records import read
 from eval.tokens.study import IDENTITY, MAIN
-from methods import token_schema as schema
+from methods.tokens import schema
 
 CAUSES = {
     "reversed": "the token itself moved against its advantage: other tokens' gradients outweigh its own",

@@ -10,7 +10,7 @@ import numpy as np
 from eval.tokens.criteria import outward, ratio_outward
 from eval.tokens.records import read
 from eval.tokens.study import IDENTITY, MAIN
-from methods import token_schema as schema
+from methods.tokens import schema
 
 # Changes of D in nats; what lies beyond falls into the outermost cells.
 EDGES = np.linspace(-0.5, 0.5, 41)

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from eval.files import InputError
 from eval.tokens.records import Record
-from methods import token_schema as schema
 from methods.directions import TAIL_RULES
+from methods.tokens import schema
 
 Flags = NDArray[np.bool_]
 

@@ -41,7 +41,7 @@ PANELS = {
     "precision": Question(
         "precision pair",
         "training / rollout precision",
-        "real kernels: precisions are emulated (methods/quantisation.py)",
+        "real kernels: precisions are emulated (methods/precision/quantisation.py)",
     ),
 }
 UPDATE = Question(

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from eval.files import InputError, require_file
-from methods import token_schema
+from methods.tokens import schema as token_schema
 
 KEY = b"tether_token_record"
 # What a record says of its run, and the kinds of values that are one (JSON's true is no number here).

@@ -14,7 +14,7 @@ import numpy as np
 from eval.tokens.criteria import Flags, certificate_decides, names, outward, ratio_outward
 from eval.tokens.rates import rates
 from eval.tokens.records import Record, read
-from methods import token_schema as schema
+from methods.tokens import schema
 
 # The papers' radii for the forward KL and the TV; the reverse KL has none of its own.
 RADII = {"forward_kl": (0.05, 0.15), "tv": (0.15, 0.2), "reverse_kl": (0.05, 0.15)}

@@ -14,7 +14,7 @@ from eval.tokens.criteria import ratio_outward
 from eval.tokens.rates import rates
 from eval.tokens.records import read, sweep_sizes
 from eval.tokens.study import IDENTITY, MAIN
-from methods import token_schema as schema
+from methods.tokens import schema
 
 FULL = "full"
 

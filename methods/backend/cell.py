@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from methods import registry
-from methods.backend.needs import panel_problem
 from methods.backend.panel import CellError, Panel, integer
+from methods.backend.requirements import panel_problem
 from methods.backend.tokens.settings import TokenSettings, TokenSettingsError
 
 TRACKERS = ("tensorboard", "wandb")

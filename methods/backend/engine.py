@@ -19,8 +19,8 @@ from verl.utils.torch_dtypes import PrecisionType
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
 
 from methods.backend import dropout, platform
-from methods.backend.rollout_settings import refuse_unknown
-from methods.quantisation import quantise_model, scheme_of
+from methods.backend.rollout.engines import refuse_unknown
+from methods.precision.quantisation import quantise_model, scheme_of
 
 # Of mini-batches of padded columns (`methods.backend.padded`): the numbers of tokens of their sequences, and the first
 # place of each row whose logits predict a response token.
@@ -45,7 +45,7 @@ class CPUEngine(FSDPEngineWithLMHead):
     """verl's engine, registered for the CPU.
 
     `before_optimizer_step` and `after_optimizer_step` are lists of functions of the engine, called around each
-    step with gradients in place; an observer may use `methods.backend.snapshot` to leave no trace.
+    step with gradients in place; an observer may use `methods.backend.tokens.snapshot` to leave no trace.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

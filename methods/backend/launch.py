@@ -19,15 +19,16 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from methods import registry
-from methods.backend import memory, restart, run_folder, trackers, versions
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
-from methods.backend.preflight import check
-from methods.backend.ray_watch import RayLostError
+from methods.backend.ray.watch import RayLostError
 from methods.backend.recipe import verl_overrides
-from methods.backend.rollout_settings import ENGINES, SERVERS, refuse_corrections
-from methods.backend.run_log import DivergedError
+from methods.backend.rollout.engines import ENGINES, SERVERS, refuse_corrections
+from methods.backend.run import folder as run_folder
+from methods.backend.run import memory, restart, trackers, versions
+from methods.backend.run.checks import check
+from methods.backend.run.log import DivergedError
 from methods.contract import MethodError
 from methods.signals import ImpossibleSampleError
 
@@ -67,7 +68,8 @@ def build_trainer(cell: Cell) -> Any:
 
 def verify(cell: Cell, report: dict[str, Any]) -> None:
     """Raise RuntimeError where the worker does not run what the cell asks for (verl hides plugin failures)."""
-    from methods.backend import engine, platform, policy_loss
+    from methods.backend import engine, platform
+    from methods.backend import loss as policy_loss
 
     sampler = (SERVERS if cell.panel.server else ENGINES)[cell.panel.rollout_engine][1]
     expected = {
@@ -124,20 +126,20 @@ def _refuse_other_platforms() -> None:
 
 
 def _remove_orphans() -> None:
-    from methods.backend import ray_launch
+    from methods.backend.ray import launch as ray_launch
 
     ray_launch.remove_orphans()
 
 
 def _train_on_ray(cell: Cell) -> dict[str, Any]:
-    from methods.backend import ray_launch
+    from methods.backend.ray import launch as ray_launch
 
     return ray_launch.train(cell)
 
 
 def _train_in_process(cell: Cell) -> dict[str, Any]:
     """Run the trainer in this process; returns what the worker reports about itself."""
-    from methods.backend.batch_rollout import BatchRolloutManager
+    from methods.backend.rollout.batch import BatchRolloutManager
 
     # verl prints whole dictionaries; they go to the log with the rest, the progress line to the terminal.
     terminal = sys.stdout
@@ -155,7 +157,7 @@ def _train_in_process(cell: Cell) -> dict[str, Any]:
 
 def record(trainer: Any, cell: Cell, progress: Callable[[int, dict[str, float]], None]) -> None:
     """Let a trainer keep the run's metrics, exported checkpoints and restart points in the cell's work directory."""
-    from methods.backend.run_log import RunLog
+    from methods.backend.run.log import RunLog
 
     if cell.panel.tokens is not None:
         record_tokens(trainer, cell)

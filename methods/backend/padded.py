@@ -17,8 +17,8 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
 from methods.backend import replaced
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.engine import FIRST, PADDED, CPUEngine
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.support_loss import SUPPORT_VALID, SupportLoss, named
 from methods.support import distinct
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from methods.backend import rollout_settings
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
+from methods.backend.rollout import engines
 from methods.backend.tokens.settings import TokenSettings
 
 RUNNERS = ("inprocess", "ray")
@@ -97,7 +97,7 @@ class Panel:
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
-        wrong = rollout_settings.problem(self.rollout_engine, self.rollout_quantization, self.rollout_precision)
+        wrong = engines.problem(self.rollout_engine, self.rollout_quantization, self.rollout_precision)
         if wrong is not None:
             raise CellError(f"panel.{wrong}")
         integer("ranks", self.ranks, low=1)

@@ -5,7 +5,9 @@ VERL_USE_EXTERNAL_MODULES=methods.backend.plugin, which raises where the entry p
 """
 
 from methods.backend import platform  # isort: skip  # first: everything below asks verl for its device
-from methods.backend import engine, policy_loss, rollout
+from methods.backend import engine
+from methods.backend import loss as policy_loss
+from methods.backend.rollout import base as rollout
 
 policy_loss.register_all()
 

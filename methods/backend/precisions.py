@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Precision:
-    """dtype of activations and of the weights as used; scheme of `methods.quantisation` for the matrices, or none."""
+    """dtype of activations and of the weights as used; scheme of `precision.quantisation` for the matrices, or none."""
 
     dtype: str
     quantise: str = "none"

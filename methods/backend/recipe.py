@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from methods.backend import rollout_settings
 from methods.backend.cell import Cell
 from methods.backend.panel import Panel
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Precision
+from methods.backend.rollout import engines
 
 
 def verl_overrides(cell: Cell) -> list[str]:
     """Hydra overrides of verl's `ppo_trainer` config for this cell; `cell.overrides` come last and win."""
-    from methods.backend.policy_loss import loss_name
+    from methods.backend.loss import loss_name
 
     panel, actor, rollout = cell.panel, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
     train_precision = TRAIN_PRECISIONS[panel.train_precision]
@@ -62,10 +62,10 @@ def verl_overrides(cell: Cell) -> list[str]:
         f"{actor}.use_kl_loss": panel.reference_kl > 0,
         f"{actor}.kl_loss_coef": panel.reference_kl,
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
-        f"{actor}.policy_loss._target_": "methods.backend.policy_loss.TetherPolicyLossConfig",
+        f"{actor}.policy_loss._target_": "methods.backend.loss.TetherPolicyLossConfig",
         f"{actor}.policy_loss.loss_mode": loss_name(cell.method),
         f"+{actor}.policy_loss.options": cell.options,
-        f"{rollout}.name": rollout_settings.ENGINES[panel.rollout_engine][0],
+        f"{rollout}.name": engines.ENGINES[panel.rollout_engine][0],
         f"{rollout}.n": panel.group,
         f"{rollout}.temperature": panel.temperature,
         f"{rollout}.dtype": rollout_precision.dtype,
@@ -93,7 +93,7 @@ def verl_overrides(cell: Cell) -> list[str]:
         "trainer.val_before_train": True,
         "trainer.test_freq": panel.validate_every or panel.steps,
         "trainer.save_freq": panel.save_every or panel.steps,
-        # Older ones are removed by methods.backend.restart, once the new one is whole.
+        # Older ones are removed by methods.backend.run.restart, once the new one is whole.
         "trainer.max_actor_ckpt_to_keep": None,
         "trainer.default_local_dir": str(cell.work_dir / "verl"),
         "trainer.project_name": "tether",
@@ -143,8 +143,8 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
     ranks, rollout = cell.panel.ranks, "actor_rollout_ref.rollout"
     if cell.panel.server:
         sampling: dict[str, Any] = {
-            f"{rollout}.name": rollout_settings.SERVERS[cell.panel.rollout_engine][0],
-            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.server_loop.ServerLoopManager",
+            f"{rollout}.name": engines.SERVERS[cell.panel.rollout_engine][0],
+            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.ray.loop.ServerLoopManager",
             f"{rollout}.agent.default_agent_loop": "tether_single_turn",
             "reward.reward_manager.source": "importlib",
             "reward.reward_manager.name": "TextRewardManager",
@@ -153,7 +153,7 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
         }
     else:
         sampling = {
-            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.batch_rollout.BatchRolloutManager",
+            f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.rollout.batch.BatchRolloutManager",
             # Rewards are computed by the batch manager: no reward processes.
             "reward.num_workers": 0,
         }

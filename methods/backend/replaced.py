@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.backend.batch_rollout import like
 from methods.backend.local_queue import LocalBatchMeta
+from methods.backend.rollout.batch import like
 
 COMPARED_WITH = "0.9.1"
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.losses import ppo_loss
 
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
-from methods.backend.needs import ANCHOR, UNIFORMS
-from methods.backend.policy_loss import Carried, carrying, is_foreign, method_of, requirements
-from methods.backend.selection import KEPT
-from methods.backend.token_metrics import TokenMetrics
+from methods.backend.loss import Carried, carrying, is_foreign, method_of, requirements
+from methods.backend.metrics import TokenMetrics
+from methods.backend.requirements import ANCHOR, UNIFORMS
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
+from methods.backend.rollout.selection import KEPT
 from methods.backend.verl_keys import refuse_idle_keys
 from methods.registry import Needs
 from methods.signals import Support

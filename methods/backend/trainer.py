@@ -18,13 +18,15 @@ from verl.single_controller.ray import ResourcePoolManager
 from verl.trainer.ppo.v1 import PPOTrainerSync, register_trainer
 from verl.utils import tensordict_utils as tu
 
-from methods.backend import batch_selection, replaced, trackers
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP, jagged
+from methods.backend import replaced
 from methods.backend.local_queue import LocalQueue
-from methods.backend.needs import UNIFORMS, uniforms
-from methods.backend.policy_loss import requirements
-from methods.backend.run_log import RunLog
-from methods.backend.selection import KEPT
+from methods.backend.loss import requirements
+from methods.backend.requirements import UNIFORMS, uniforms
+from methods.backend.rollout import batch_selection
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, jagged
+from methods.backend.rollout.selection import KEPT
+from methods.backend.run import trackers
+from methods.backend.run.log import RunLog
 from methods.backend.worker import TetherWorker
 from methods.registry import Needs
 

@@ -72,7 +72,7 @@ def loss_scale_factor(mode: str, info: Mapping[str, Any], config: Any) -> float 
 
 
 def _target() -> str:
-    return f"{LOSS}._target_=methods.backend.policy_loss.TetherPolicyLossConfig"
+    return f"{LOSS}._target_=methods.backend.loss.TetherPolicyLossConfig"
 
 
 def _set(config: Any, kind: type, keys: dict[str, tuple[str, ...]], where: str) -> list[tuple[str, tuple[str, ...]]]:

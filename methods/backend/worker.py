@@ -17,15 +17,15 @@ from verl.workers.engine_workers import ActorRolloutRefWorker
 from verl.workers.utils.padding import response_from_nested
 
 from methods.backend import replaced
-from methods.backend.batch_rollout import SUPPORT_IDS
 from methods.backend.engine import init_process_group
 from methods.backend.experts import differences, recording, routers
+from methods.backend.loss import method_of
+from methods.backend.metrics import TokenMetrics
 from methods.backend.mini_batches import TetherTrainingWorker, mini_batches, with_settings
-from methods.backend.needs import ANCHOR, degenerate, refuse_impossible_batch
-from methods.backend.policy_loss import method_of
-from methods.backend.selection import KEPT
+from methods.backend.requirements import ANCHOR, degenerate, refuse_impossible_batch
+from methods.backend.rollout.batch import SUPPORT_IDS
+from methods.backend.rollout.selection import KEPT
 from methods.backend.support_loss import SupportLoss
-from methods.backend.token_metrics import TokenMetrics
 from methods.backend.tokens.states import States
 from methods.registry import Needs
 

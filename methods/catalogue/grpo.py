@@ -3,7 +3,7 @@
     g = r · A,  or 0 where  A > 0 and r > 1 + eps,  or  A < 0 and r < 1 - eps
 
 What makes it GRPO stands outside the coefficient: A is the reward minus its group's mean, divided by the group's
-standard deviation in the original and not in the three papers replicated here (`methods.advantages`), and a response
+standard deviation in the original and not in the three papers replicated here, and a response
 counts by the mean over its tokens (aggregation seq-mean-token-mean). The original's KL penalty to a reference policy
 is not part of it: all three papers set it to zero [F].
 Source: DeepSeekMath (arXiv 2402.03300) Eq. 3, eps = .2 [F]. Clip-higher is `ppo_clip_higher`.

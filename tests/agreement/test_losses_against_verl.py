@@ -19,7 +19,7 @@ from verl.workers.config import PolicyLossConfig
 
 from methods.aggregation import MODES, aggregate
 from methods.backend import plugin  # noqa: F401
-from methods.backend.policy_loss import TetherPolicyLossConfig, loss_name
+from methods.backend.loss import TetherPolicyLossConfig, loss_name
 from tests.backend.verl_config import actor_config
 
 SEQUENCE_MEAN = "seq-mean-token-mean"

@@ -14,9 +14,10 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
-from methods.backend import launch, needs
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP, jagged
-from methods.backend.policy_loss import TetherPolicyLossConfig, loss_name
+from methods.backend import launch
+from methods.backend import requirements as needs
+from methods.backend.loss import TetherPolicyLossConfig, loss_name
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, jagged
 from methods.backend.support_loss import SupportLoss
 from methods.backend.worker import TetherWorker
 from methods.registry import Needs
@@ -124,7 +125,7 @@ def _rows(column: Tensor, rows: list[int]) -> Tensor:
 
 def build(world: Any, folder: Path) -> EngineBatch:
     """Sample one batch in a training, then draw another mu, anchor and advantage for each of its rows."""
-    from methods.backend.batch_rollout import BatchRolloutManager
+    from methods.backend.rollout.batch import BatchRolloutManager
 
     cell = world.cell(folder / "batch", method="pg_is", top_k=VOCABULARY, steps=1, lag=0)
     kept: dict[str, Tensor] = {}

@@ -17,8 +17,8 @@ import pytest
 from methods.backend import launch
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
-from methods.backend.preflight import check
-from methods.backend.rollout_settings import vllm_problem
+from methods.backend.rollout.engines import vllm_problem
+from methods.backend.run.checks import check
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_foreign_loss_and_foreign_options_are_noticed(tiny_world: Any, tmp_pat
     foreign.tether_method = "drpo"  # type: ignore[attr-defined]
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(POLICY_LOSS_REGISTRY, "drpo", foreign)
-        with pytest.raises(RuntimeError, match="loss_function: asked 'methods.backend.policy_loss.drpo_policy_loss'"):
+        with pytest.raises(RuntimeError, match="loss_function: asked 'methods.backend.loss.drpo_policy_loss'"):
             launch.train(tiny_world.cell(tmp_path / "run", method="drpo"))
     overrides = ["actor_rollout_ref.actor.policy_loss.options.delta=9"]
     cell = tiny_world.cell(tmp_path / "run", method="drpo", options={"delta": 0.15}, overrides=overrides)

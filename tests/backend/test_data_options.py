@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from methods.backend import launch
-from methods.backend.data_check import check_data
 from methods.backend.panel import CellError
-from methods.backend.preflight import check
 from methods.backend.recipe import _hydra, verl_overrides
-from methods.backend.run_log import canonical
-from methods.backend.selection import flat, kept_in_mini_batch, truncated
+from methods.backend.rollout.selection import flat, kept_in_mini_batch, truncated
+from methods.backend.run.checks import check
+from methods.backend.run.data_check import check_data
+from methods.backend.run.log import canonical
 from workflows.world.reward import compute_score
 from workflows.world.sorting import SortingWorld
 from workflows.world.tokens import build
@@ -156,8 +156,8 @@ def test_special_tokens_reach_a_reward_where_they_are_asked_for(kept: bool, tiny
     from transformers import AutoTokenizer
     from verl.utils.reward_score import default_compute_score  # noqa: F401  # loads verl
 
-    from methods.backend.batch_rollout import BatchRolloutManager
-    from methods.backend.reward_manager import Whole
+    from methods.backend.ray.reward_manager import Whole
+    from methods.backend.rollout.batch import BatchRolloutManager
 
     tokenizer = AutoTokenizer.from_pretrained(tiny_world.model)
     ids = tokenizer.convert_tokens_to_ids(["5", "<sep>", "7", "<eos>"])

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from methods.backend import dependencies
-from methods.backend.run_folder import fingerprint
+from methods.backend.run import dependencies
+from methods.backend.run.folder import fingerprint
 
 # Only these methods are registered: a training imports the whole catalogue, the rest of which decides nothing.
 REPORT = """
@@ -76,8 +76,8 @@ def test_a_method_brings_its_own_file_and_what_it_imports(
         assert [path.stem for path in program if path.parent.name == "catalogue" and path.stem != "__init__"] == sorted(
             {*own, *probe}
         )
-    assert not {"methods/__main__.py", "methods/describe/page.py"} & set(names(program))
-    assert {"methods/backend/worker.py", "methods/backend/ray_launch.py", "methods/signals.py"} <= set(names(program))
+    assert not {"methods/__main__.py", "eval/method_pages/page.py"} & set(names(program))
+    assert {"methods/backend/worker.py", "methods/backend/ray/launch.py", "methods/signals.py"} <= set(names(program))
 
 
 @pytest.mark.parametrize(

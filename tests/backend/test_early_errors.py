@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from methods.backend import launch, model_check
+from methods.backend import launch
 from methods.backend.cell import Cell
 from methods.backend.panel import CellError
-from methods.backend.preflight import check
-from methods.backend.rollout_settings import FREE_FORM, refuse_unknown, vllm_problem
+from methods.backend.rollout.engines import FREE_FORM, refuse_unknown, vllm_problem
+from methods.backend.run import model_check
+from methods.backend.run.checks import check
 from workflows.grid import Grid, GridError
 
 

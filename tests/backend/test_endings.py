@@ -14,8 +14,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from methods.backend import launch, memory, ray_launch, restart, run_folder, run_log, trainer
-from methods.backend.ray_watch import RayLostError
+from methods.backend import launch, trainer
+from methods.backend.ray import launch as ray_launch
+from methods.backend.ray.watch import RayLostError
+from methods.backend.run import folder as run_folder
+from methods.backend.run import log as run_log
+from methods.backend.run import memory, restart
 
 # As Ray 2.60 writes it, in the error and in raylet.out; the middle is left out.
 RAY_KILL = """Memory on the node (IP: 192.0.2.2, ID: 74ba) was 2.70GB used / 23.54GB limit (0.114738)

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from methods.backend import kept, launch, restart, run_folder
+from methods.backend import launch
+from methods.backend.run import folder as run_folder
+from methods.backend.run import kept, restart
 from published import contents
 
 SETTINGS = {"steps": 3, "lag": 1, "warmup_steps": 2}

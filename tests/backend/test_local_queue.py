@@ -6,8 +6,8 @@ import pytest
 import torch
 from tensordict import NonTensorStack, TensorDict
 
-from methods.backend.batch_rollout import jagged
 from methods.backend.local_queue import LocalQueue
+from methods.backend.rollout.batch import jagged
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from methods.backend.model_folder import model_files, reward_files
+from methods.backend.run.model_folder import model_files, reward_files
 
 READ = (
     "config.json",

@@ -12,8 +12,9 @@ import pytest
 import torch
 from verl.plugin.platform import platform_manager
 
-from methods.backend import environment, launch, platform, ray_launch
+from methods.backend import environment, launch, platform
 from methods.backend.panel import CellError
+from methods.backend.ray import launch as ray_launch
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """definition: what each training and rollout precision computes in, through verl's engine and our rollout.
 
-Equal pairs of plain dtypes are in test_mismatch.py; the table over all pairs in tests/workflows/test_mismatch.py.
+Equal pairs of plain dtypes are in test_mismatch.py; the table over all pairs in tests/workflows/tools/test_mismatch.py.
 Not covered: several ranks, real 8-bit kernels, and precision's effect on what is learnt.
 """
 
@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from methods.backend import engine as engine_module
 from methods.backend import launch, trainer
 from methods.backend.recipe import verl_overrides
-from methods.quantisation import SCHEMES, fake_quantise, quantise_model
+from methods.precision.quantisation import SCHEMES, fake_quantise, quantise_model
 
 
 def trained(tiny_world: Any, output: Path, **changes: Any) -> list[dict[str, float]]:

@@ -267,4 +267,4 @@ def test_verls_vllm_server_samples_from_the_trainers_weights(vllm_runs: dict[str
         assert data["tokens/active"] > 0 and data["grad_norm"] > 0
     assert len({row["data"]["weights/sampled_checksum"] for row in steps[1:]}) == 3
     worker = json.loads((vllm_runs["vllm server"] / "manifest.json").read_text())["worker"]
-    assert worker["rollout"] == "methods.backend.vllm_server.VLLMServerRollout"
+    assert worker["rollout"] == "methods.backend.ray.vllm_server.VLLMServerRollout"

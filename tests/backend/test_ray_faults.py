@@ -17,8 +17,10 @@ from typing import Any
 import psutil
 import pytest
 
-from methods.backend import environment, ray_launch, ray_watch
-from methods.backend.ray_watch import RayLostError, watching
+from methods.backend import environment
+from methods.backend.ray import launch as ray_launch
+from methods.backend.ray import watch as ray_watch
+from methods.backend.ray.watch import RayLostError, watching
 from ray_running import wait_for
 
 
@@ -122,7 +124,7 @@ def test_a_process_with_a_title_of_its_own_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("partition", "rows"), [("train", 7), ("val", 1)])
 def test_a_step_on_part_of_a_batch_is_refused(partition: str, rows: int) -> None:
     """verl's replay buffer leaves out what a dead server did not answer; 2 prompts x 4 samples, 1 in validation."""
-    from methods.backend.ray_trainer import whole
+    from methods.backend.ray.trainer import whole
 
     rollout = SimpleNamespace(n=4, val_kwargs=SimpleNamespace(n=1))
 

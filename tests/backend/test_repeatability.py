@@ -19,9 +19,11 @@ from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.workers.engine_workers import TrainingWorker
 from verl.workers.utils import losses, padding
 
-from methods.backend import launch, mini_batches, replaced, restart, run_folder, trainer
+from methods.backend import launch, mini_batches, replaced, trainer
 from methods.backend.engine import CPUEngine
-from methods.backend.snapshot import Snapshot
+from methods.backend.run import folder as run_folder
+from methods.backend.run import restart
+from methods.backend.tokens.snapshot import Snapshot
 
 
 def in_a_process_of_its_own(cell: Any, folder: Path) -> subprocess.Popen[bytes]:

@@ -16,8 +16,8 @@ from verl.trainer.ppo.v1 import replay_buffer, trainer_base
 from verl.workers.utils import losses, padding
 
 from methods.backend import replaced
-from methods.backend.batch_rollout import jagged
 from methods.backend.local_queue import LocalBatchMeta
+from methods.backend.rollout.batch import jagged
 
 PROMPTS, RESPONSES = torch.tensor([3, 2, 5]), torch.tensor([4, 1, 2])
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import pytest
 
-from methods.backend import kept, launch, restart, run_folder, trainer
+from methods.backend import launch, trainer
+from methods.backend.run import folder as run_folder
+from methods.backend.run import kept, restart
 from published import contents
 
 SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2, "rollouts": True}

@@ -10,9 +10,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from methods.backend import sampling
-from methods.backend.ray_rollout import joined
-from methods.backend.sampling import SamplingParameters, Share, generator, sample
+from methods.backend.ray.rollout import joined
+from methods.backend.rollout import sampling
+from methods.backend.rollout.sampling import SamplingParameters, Share, generator, sample
 from methods.backend.trainer import rank_order
 from methods.support import distinct
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from methods.backend.staleness import WeightRing, checksum
+from methods.backend.rollout.staleness import WeightRing, checksum
 
 
 def weights(value: float) -> dict[str, torch.Tensor]:

@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from methods.backend import launch, trackers
+from methods.backend import launch
+from methods.backend.run import trackers
 
 
 def test_tensorboard_and_offline_wandb(tiny_world: Any, tmp_path: Path) -> None:

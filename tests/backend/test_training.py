@@ -16,8 +16,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
 from methods.backend import launch
-from methods.backend.sampling import Generation
-from methods.backend.staleness import checksum
+from methods.backend.rollout.sampling import Generation
+from methods.backend.rollout.staleness import checksum
 from methods.signals import Signals
 
 LAG, STEPS, MINI_BATCHES, TOP_K = 2, 5, 2, 5
@@ -42,7 +42,8 @@ class Observed:
 
 @pytest.fixture(scope="module")
 def run(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Observed:
-    from methods.backend import rollout, token_metrics
+    from methods.backend import metrics
+    from methods.backend.rollout import base as rollout
 
     cell = tiny_world.cell(
         tmp_path_factory.mktemp("run") / "out",
@@ -56,7 +57,7 @@ def run(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Observed:
     )
     seen = Observed(Path(cell.output))
     patch = pytest.MonkeyPatch()
-    observe, generate = token_metrics.TokenMetrics.observe, rollout.HFRollout.generate
+    observe, generate = metrics.TokenMetrics.observe, rollout.HFRollout.generate
 
     def spy_observe(self: Any, signals: Signals, coefficient: torch.Tensor) -> None:
         seen.signals.append(signals)
@@ -68,7 +69,7 @@ def run(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Observed:
         seen.generations.append((step, validate, prompts, out))
         return out
 
-    patch.setattr(token_metrics.TokenMetrics, "observe", spy_observe)
+    patch.setattr(metrics.TokenMetrics, "observe", spy_observe)
     patch.setattr(rollout.HFRollout, "generate", spy_generate)
     try:
         launch.train(cell)
@@ -188,7 +189,7 @@ def test_the_manifest_tells_what_the_worker_ran(run: Observed) -> None:
     manifest = json.loads((run.output / "manifest.json").read_text())
     assert manifest["worker"]["method"] == "dppo_topk_kl"
     assert manifest["worker"]["options"] == {"delta": 0.15, "ratio_cap": 5.0, "support": "added"}
-    assert manifest["worker"]["loss_function"] == "methods.backend.policy_loss.dppo_topk_kl_policy_loss"
+    assert manifest["worker"]["loss_function"] == "methods.backend.loss.dppo_topk_kl_policy_loss"
     assert manifest["worker"]["lag"] == LAG
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from methods.backend.rollout_settings import HEAD_SIZES
-from methods.backend.sampling import Generation, SamplingParameters
-from methods.backend.vllm_engine import InProcessEngine, request_seeds
-from methods.backend.vllm_weights import HEAD
+from methods.backend.rollout.engines import HEAD_SIZES
+from methods.backend.rollout.sampling import Generation, SamplingParameters
+from methods.backend.rollout.vllm_engine import InProcessEngine, request_seeds
+from methods.backend.rollout.vllm_weights import HEAD
 from vllm_engines import END, VOCABULARY, gap, hf_model, log_probs, make_engine, mask, moved, prompts_of
 
 pytestmark = pytest.mark.skipif(

@@ -1,6 +1,6 @@
 """definition and conformance: what vLLM on a CPU computes in low precision is real, and the reasons for refusals hold.
 
-Not covered: kernels of GPUs; the distance from a trainer over many tokens (tests/workflows/test_mismatch_vllm.py).
+Not covered: kernels of GPUs; the distance from a trainer over many tokens (workflows/tools/test_mismatch_vllm.py).
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import pytest
 import torch
 
 import vllm_engines
-from methods.backend.rollout_settings import QUANTIZATIONS, REFUSED
-from methods.backend.sampling import Generation, SamplingParameters
-from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds
-from methods.backend.vllm_weights import int8_rows
+from methods.backend.rollout.engines import QUANTIZATIONS, REFUSED
+from methods.backend.rollout.sampling import Generation, SamplingParameters
+from methods.backend.rollout.vllm_engine import EngineSettings, InProcessEngine, request_seeds
+from methods.backend.rollout.vllm_weights import int8_rows
 from vllm_engines import END, VOCABULARY, gaps, hf_model, make_engine, moved, prompts_of
 
 pytestmark = pytest.mark.skipif(

@@ -22,9 +22,9 @@ import torch
 from safetensors.torch import load, save
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from methods.backend.sampling import SamplingParameters
-from methods.backend.server_protocol import Request
-from methods.backend.staleness import checksum
+from methods.backend.ray.protocol import Request
+from methods.backend.rollout.sampling import SamplingParameters
+from methods.backend.rollout.staleness import checksum
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason="vLLM is not installed: make vllm")
 HEAD = "lm_head.weight"
@@ -47,7 +47,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Server:
-    from methods.backend import vllm_server
+    from methods.backend.ray import vllm_server
 
     standing = Server()
     monkeypatch.setattr(vllm_server.ray, "get_actor", lambda name: standing if name == "tether_vllm_0" else None)
@@ -56,7 +56,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 
 def rollout(tiny_world: Any, lag: int, quantization: str = "none", dtype: str = "float32") -> Any:
-    from methods.backend.vllm_server import VLLMServerRollout
+    from methods.backend.ray.vllm_server import VLLMServerRollout
 
     custom = {"lag": lag, "seed": 0, "top_k": 5, "quantization": quantization}
     config = SimpleNamespace(custom=custom, seed=0, dtype=dtype, get={}.get)
@@ -121,10 +121,13 @@ def default_stance() -> Iterator[None]:
 @pytest.mark.parametrize("quantization", ["none", "int8_w8a8"])
 def test_the_engines_worker_loads_what_it_is_sent(quantization: str, tiny_world: Any) -> None:
     """The extension in an engine of this process, with weights it has not seen: log-probs are those of the payload."""
-    from methods.backend.rollout_settings import QUANTIZATIONS
-    from methods.backend.vllm_engine import EngineSettings, InProcessEngine, request_seeds, unchanged_process
+    from methods.backend.rollout.engines import QUANTIZATIONS
+    from methods.backend.rollout.vllm_engine import EngineSettings, InProcessEngine, request_seeds, unchanged_process
 
-    extra = {**QUANTIZATIONS[quantization], "worker_extension_cls": "methods.backend.vllm_worker.CPUWorkerExtension"}
+    extra = {
+        **QUANTIZATIONS[quantization],
+        "worker_extension_cls": "methods.backend.rollout.vllm_worker.CPUWorkerExtension",
+    }
     engine = InProcessEngine(EngineSettings(str(tiny_world.model), "float32", 9, 8, 5, extra))
     model = AutoModelForCausalLM.from_pretrained(tiny_world.model, dtype=torch.float32).eval()
     torch.manual_seed(0)
@@ -146,7 +149,7 @@ def test_the_engines_worker_loads_what_it_is_sent(quantization: str, tiny_world:
 
 def test_requests_of_one_prompt_never_share_a_seed() -> None:
     """property: they fit 32 bits, differ within a group and between steps, purposes, prompts and trainings' seeds."""
-    from methods.backend.vllm_http_server import request_seed
+    from methods.backend.ray.vllm_http import request_seed
 
     group = [request_seed(0, Request(3, 7, sample, False)) for sample in range(64)]
     assert len(set(group)) == 64 and all(0 <= seed < 1 << 32 for seed in group)
@@ -162,7 +165,7 @@ def test_the_engine_is_asked_for_top_k_and_its_answer_is_kept() -> None:
     """verl's own request says 0 log-probs; what is kept is the last, whole output."""
     from vllm.sampling_params import SamplingParams
 
-    from methods.backend.vllm_http_server import TOP_K, TopKEngine
+    from methods.backend.ray.vllm_http import TOP_K, TopKEngine
 
     asked: list[Any] = []
 
@@ -183,7 +186,7 @@ def test_the_engine_is_asked_for_top_k_and_its_answer_is_kept() -> None:
 
 PARENT = """
 import multiprocessing, time
-from methods.backend.vllm_worker import end_with_parent
+from methods.backend.rollout.vllm_worker import end_with_parent
 
 def child():
     end_with_parent()

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from methods.backend import launch
-from methods.backend.sampling import Generation
-from methods.backend.vllm_engine import InProcessEngine
+from methods.backend.rollout.sampling import Generation
+from methods.backend.rollout.vllm_engine import InProcessEngine
 from vllm_engines import gap, hf_model
 
 pytestmark = pytest.mark.skipif(
@@ -45,7 +45,7 @@ class Run:
 
 
 def train(tiny_world: Any, output: Path, **changes: Any) -> Run:
-    from methods.backend.vllm_rollout import VLLMRollout
+    from methods.backend.rollout.vllm_rollout import VLLMRollout
 
     seen, generate, patch = Run(output), VLLMRollout.generate, pytest.MonkeyPatch()
 

@@ -423,12 +423,12 @@ def test_a_checkpoint_is_scored_as_it_was_trained(run: Callable[..., Files], cro
 
 
 def test_the_scored_model_is_the_quantised_one(crooked: Path) -> None:
-    """Its logits are those of methods.quantisation over the float32 weights, which stay what they were."""
+    """Its logits are those of methods.precision.quantisation over the float32 weights, which stay what they were."""
     import torch
     from transformers import AutoModelForCausalLM
 
     from eval.harness import CheckpointLM
-    from methods.quantisation import quantise_model
+    from methods.precision.quantisation import quantise_model
 
     scored = CheckpointLM(crooked, batch_size=2, dtype="float32", device="cpu", quantise="fp8").model
     expected = AutoModelForCausalLM.from_pretrained(crooked, dtype=torch.float32)

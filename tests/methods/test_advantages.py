@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from methods.advantages import group_advantages
+from reference_math.advantages import group_advantages
 from tests.adapter import call
 
 

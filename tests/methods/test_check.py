@@ -14,10 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from eval.method_checks.check import check
 from methods import registry
 from methods.__main__ import main
 from methods.config import MethodConfig, check_cap, check_positive
-from methods.describe.check import check
 from methods.registry import Needs
 from methods.signals import Signals
 

@@ -1,6 +1,6 @@
 """Claim: a method sees what it asked for and nothing else, and what it returns is a coefficient or is refused by name.
 
-Held at `Method.coefficient`, which every path goes through; that the losses do: tests/backend/test_policy_loss.py. Not
+Held at `Method.coefficient`, which every path goes through; that the losses do: tests/backend/test_loss.py. Not
 covered: a method that reaches for other data by a way of its own, such as a global.
 """
 
@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 
+from eval.method_checks.synthetic import batch
+from eval.method_pages.curve import curves
 from methods.config import MethodConfig
 from methods.contract import BRINGS, MethodError, Needs
-from methods.describe.curve import curves
-from methods.describe.synthetic import batch
 from methods.registry import Method
 from methods.signals import Signals, sanitise
 

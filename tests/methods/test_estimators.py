@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from methods.estimators import ESTIMATORS, k1, k2, k3
+from reference_math.estimators import ESTIMATORS, k1, k2, k3
 from tests.methods.helpers import tensor
 
 INF = math.inf

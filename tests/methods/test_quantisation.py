@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM
 
-from methods.quantisation import (
+from methods.precision.quantisation import (
     SCHEMES,
     Scheme,
     fake_quantise,

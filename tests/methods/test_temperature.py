@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from methods.temperature import log_prob_at_temperature
+from reference_math.temperature import log_prob_at_temperature
 from tests.methods.helpers import tensor
 
 INF = math.inf

@@ -61,7 +61,7 @@ def test_the_trainer_never_chooses_candidates() -> None:
     seen, and the made-up rollout of `methods check`; everything that trains uses what was recorded."""
     root = Path(methods.__file__).parent
     choosing = {p.relative_to(root).as_posix() for p in root.rglob("*.py") if ".topk(" in p.read_text()}
-    assert choosing == {"backend/sampling.py", "token_study.py", "describe/synthetic.py"}
+    assert choosing == {"backend/rollout/sampling.py", "tokens/columns.py"}
 
 
 def test_mass_above_one() -> None:

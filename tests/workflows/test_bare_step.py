@@ -12,7 +12,7 @@ import torch
 from verl.utils import tensordict_utils as tu
 
 from methods.backend import launch
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP, BatchRolloutManager
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, BatchRolloutManager
 from methods.backend.worker import TetherWorker
 from workflows.bare_step import BareLoop, Rollouts
 

@@ -11,9 +11,9 @@ import yaml
 
 from tiny_project import CONFIG
 from workflows.config_file import check_repeated_keys, check_tier
-from workflows.fuzz_config import base, faults
 from workflows.grid import Grid, GridError
 from workflows.task_check import task_problem
+from workflows.tools.fuzz_config import base, faults
 
 
 def refusal(change: Any, config: dict[str, Any] = CONFIG) -> str:
@@ -204,7 +204,7 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
     ],
 )
 def test_a_users_own_files_and_task_are_checked_before_a_job(change: Any, words: str, tmp_path: Path) -> None:
-    """Not covered: the columns and rows of the data, which the training looks at first (methods.backend.preflight)."""
+    """Not covered: the columns and rows of the data, which the training looks at first (methods.backend.run.checks)."""
     import re
 
     config = base(tmp_path)

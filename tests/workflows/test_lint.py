@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from workflows import lint
+from workflows.tools import lint
 
 RULE = 'rule made:\n    output:\n        "{name}.txt",\n    shell:\n        "touch {{output}}"\n'
 

@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from workflows.recover import MARK, jobs, recover
+from workflows.tools.recover import MARK, jobs, recover
 
 # A job as Snakemake starts it: a shell around a program of ours. It ignores a polite end, as a job in a bad state may.
 JOB = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(300)"
@@ -55,7 +55,7 @@ def test_a_job_left_by_a_killed_snakemake_is_ended_and_told(
     started: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although it ignores SIGTERM; that of another tier is left alone."""
-    monkeypatch.setattr("workflows.recover.PATIENCE_SECONDS", 1.0)
+    monkeypatch.setattr("workflows.tools.recover.PATIENCE_SECONDS", 1.0)
     parent, other = started("snakemake", tmp_path / "toy"), started("snakemake", tmp_path / "toy2")
     (job,) = jobs(tmp_path / "toy")
     parent.kill()

@@ -63,7 +63,7 @@ def changed(project: Project, *names: str) -> Iterator[None]:
 
 def test_files_that_no_program_of_the_grid_imports_re_run_nothing(finished: Project) -> None:
     """The command line, a page, a method that the grid does not name, and a new file beside those that are used."""
-    with changed(finished, "methods/__main__.py", "methods/describe/page.py", "methods/catalogue/cispo.py", NEW):
+    with changed(finished, "methods/__main__.py", "eval/method_pages/page.py", "methods/catalogue/cispo.py", NEW):
         out = finished.snakemake("--dry-run")
     assert finished.jobs(out) == {}, out
 
@@ -71,7 +71,7 @@ def test_files_that_no_program_of_the_grid_imports_re_run_nothing(finished: Proj
 @pytest.mark.parametrize(
     ("name", "rules", "trained"),
     [
-        ("methods/backend/run_log.py", {"train", "score"}, {"dppo_topk_kl", "drpo_small"}),
+        ("methods/backend/run/log.py", {"train", "score"}, {"dppo_topk_kl", "drpo_small"}),
         ("methods/catalogue/drpo.py", {"train", "score", "agree", "theory"}, {"drpo_small"}),
         ("eval/harness.py", {"score", "tables"}, set()),
         ("workflows/world/tokens.py", {"world", "warm_start", "train"}, {"dppo_topk_kl", "drpo_small"}),

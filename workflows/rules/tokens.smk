@@ -71,7 +71,7 @@ rule mismatch:
     input:
         # Of the first panel: model and data are the same for all of a tier's token panels.
         mismatch_inputs,
-        code=program("workflows.mismatch.command"),
+        code=program("workflows.tools.mismatch.command"),
     output:
         ensure(f"{RESULTS}/tables/mismatch.csv", non_empty=True),
         ensure(f"{RESULTS}/tables/mismatch_profile.csv", non_empty=True),
@@ -95,7 +95,7 @@ rule mismatch:
 rule token_figure:
     input:
         table=lambda wildcards: f"{RESULTS}/tables/{TOKEN_FIGURES[wildcards.name]}.csv",
-        code=lambda wildcards: program(f"eval.figures.token_{wildcards.name}"),
+        code=lambda wildcards: program(f"eval.tokens.figures.{wildcards.name}"),
     output:
         report(
             ensure(f"{RESULTS}/figures/token_{{name}}.svg", non_empty=True),
@@ -109,7 +109,7 @@ rule token_figure:
     conda:
         "../envs/tether.yaml"
     shell:
-        "python -m eval.figures.token_{wildcards.name} --table {input.table:q} --output {output:q} > {log:q} 2>&1"
+        "python -m eval.tokens.figures.{wildcards.name} --table {input.table:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule token_page:

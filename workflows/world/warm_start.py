@@ -31,8 +31,8 @@ from transformers import (
     Qwen3MoeForCausalLM,
 )
 
-from methods.backend import versions
-from methods.backend.sampling import SamplingParameters, generator, sample
+from methods.backend.rollout.sampling import SamplingParameters, generator, sample
+from methods.backend.run import versions
 from workflows.files import atomic_folder
 from workflows.world import build
 from workflows.world.sorting import SPECIALS, SortingWorld

@@ -10,9 +10,9 @@ from typing import Any
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 
-from methods.backend.policy_loss import TetherPolicyLossConfig, loss_name
-from methods.backend.snapshot import Snapshot
-from methods.backend.token_metrics import TokenMetrics
+from methods.backend.loss import TetherPolicyLossConfig, loss_name
+from methods.backend.metrics import TokenMetrics
+from methods.backend.tokens.snapshot import Snapshot
 
 
 @contextmanager

@@ -17,13 +17,15 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from methods import registry, token_schema, token_study
-from methods.backend.batch_rollout import SUPPORT_IDS, SUPPORT_LOGP
+from methods import registry
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.tokens.probe import stepped
 from methods.backend.tokens.settings import PROBE, TokenSettings
 from methods.backend.tokens.states import States, rollout_forward
 from methods.signals import Signals, Support, sanitise
 from methods.support import FILLER_ID, distinct
+from methods.tokens import columns as token_study
+from methods.tokens import schema as token_schema
 
 Take = Callable[[], Any]
 

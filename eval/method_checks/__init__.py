@@ -1,0 +1,1 @@
+"""Does a method keep its contract? Checks on a small synthetic batch, before any job."""

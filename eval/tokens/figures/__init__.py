@@ -1,0 +1,1 @@
+"""The figures of the token study, one file per figure."""

@@ -1,0 +1,1 @@
+"""Sampling responses: engines, the age of their weights, and what they hand to the trainer."""

@@ -1,0 +1,1 @@
+"""A run on disk: its folder, restart points, metrics, and what is checked before it starts."""

@@ -1,0 +1,1 @@
+"""Low precision in floating point, as trainer, rollout and scoring imitate it."""

@@ -1,0 +1,1 @@
+"""Formulas that only tests use, to hold the losses against."""

@@ -1,1 +1,0 @@
-"""Mutation testing of methods/: `python -m workflows.mutation` (or `make mutate SAMPLE=200 SEED=0`)."""

@@ -1,0 +1,1 @@
+"""Programs around the workflow: benchmarks, mismatch, mutation tests, soak test, doctor."""

@@ -82,7 +82,7 @@ $(VLLM_STAMP): $(STAMP)
 reference: reproduce  ## keep this tier's tables, figures and report in results/reference (committed)
 	mkdir -p results/reference/$(TIER)
 	cd results/$(TIER) && cp -r --parents tables/{scores,curves,summary}.csv $$(ls figures/*.svg | grep -v /token_) \
-		derivations manifest.json labels.json report.html timings/time.csv ../reference/$(TIER)/
+		derivations manifest.json variants.json report.html timings/time.csv ../reference/$(TIER)/
 
 # Tables of a row per seed and more are kept packed: in the toy tier they are megabytes, and zcat or pandas read them.
 reference-tokens: tokens  ## keep this tier's token study in results/reference (committed)

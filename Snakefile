@@ -25,16 +25,16 @@ rule all:
     input:
         # Named here, though the report needs them too: a deleted intermediate is otherwise not missed.
         expand(
-            f"{RESULTS}/runs/{{cell}}/{{name}}", cell=ALL_CELLS, name=["metrics.jsonl", "manifest.json", "checkpoints"]
+            f"{RESULTS}/runs/{{run}}/{{name}}", run=ALL_RUNS, name=["metrics.jsonl", "manifest.json", "checkpoints"]
         ),
-        expand(f"{RESULTS}/runs/{{cell}}/timing.jsonl", cell=ALL_CELLS),
-        expand(f"{RESULTS}/scores/{{cell}}{{end}}", cell=SCORED_CELLS, end=[".json", ".samples.jsonl"]),
+        expand(f"{RESULTS}/runs/{{run}}/timing.jsonl", run=ALL_RUNS),
+        expand(f"{RESULTS}/scores/{{run}}{{end}}", run=SCORED_RUNS, end=[".json", ".samples.jsonl"]),
         TABLES,
         rules.curves.output,
         expand(rules.theory.output, figure=THEORY),
         rules.derive.output,
         rules.agree.output,
-        rules.labels.output,
+        rules.variants.output,
         rules.manifest.output,
         f"{RESULTS}/report.html",
         f"{RESULTS}/timings/time.csv",

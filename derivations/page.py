@@ -22,19 +22,19 @@ _STYLE = """
 body { font: 17px/1.6 Georgia, 'Times New Roman', serif; color: #1a1a1a; background: #fff; margin: 2rem auto;
   padding: 0 1.2rem; max-width: 52rem; }
 h1 { font-size: 1.9rem; line-height: 1.2; }
-h2 { font-size: 1.35rem; margin-top: 3rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }
-h3 { font-size: 1.05rem; margin: 1.4rem 0 .3rem; }
-.source, .certificate, figcaption { color: #555; font-size: .92rem; }
+h2 { font-size: 1.35rem; margin-top: 3rem; border-bottom: 1px solid #ddd; padding-bottom: 0.2rem; }
+h3 { font-size: 1.05rem; margin: 1.4rem 0 0.3rem; }
+.source, .certificate, figcaption { color: #555; font-size: 0.92rem; }
 .mark { display: inline-block; min-width: 1.3em; text-align: center; border: 1px solid #888; border-radius: .25em;
-  font: 600 .8rem system-ui, sans-serif; }
-.display { overflow-x: auto; overflow-y: hidden; padding: .2rem 0; }
+  font: 600 0.8rem system-ui, sans-serif; }
+.display { overflow-x: auto; overflow-y: hidden; padding: 0.2rem 0; }
 math { font-size: 1.06em; }
-table { border-collapse: collapse; font-size: .92rem; }
-th, td { text-align: left; vertical-align: top; padding: .25rem .8rem .25rem 0; border-bottom: 1px solid #e4e4e4; }
-details { margin: .8rem 0; }
+table { border-collapse: collapse; font-size: 0.92rem; }
+th, td { text-align: left; vertical-align: top; padding: 0.25rem 0.8rem 0.25rem 0; border-bottom: 1px solid #e4e4e4; }
+details { margin: 0.8rem 0; }
 summary { cursor: pointer; }
 details ol { padding-left: 1.6rem; }
-.refuted { border-left: 4px solid #b00020; padding-left: .8rem; }
+.refuted { border-left: 4px solid #b00020; padding-left: 0.8rem; }
 """.strip()
 
 _THEOREM = re.compile(r"\btheorem ([a-z_0-9]+)\b")

@@ -213,7 +213,7 @@ def quiet() -> None:
 
 @contextlib.contextmanager
 def _no_environment_report() -> Iterator[None]:
-    """Skip the pip, git and hardware listing that simple_evaluate adds: .5 s per checkpoint, and never read."""
+    """Skip the pip, git and hardware listing that simple_evaluate adds: 0.5 s per checkpoint, and never read."""
     with mock.patch.multiple(evaluator, add_env_info=lambda _: None, get_git_commit_hash=lambda: None):
         yield
 

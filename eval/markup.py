@@ -15,17 +15,17 @@ STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.55 system-ui, sans-serif; color: #1a1a1a; background: #fff; margin: 2rem auto; padding: 0 1rem;
   max-width: 80rem; }
-h1 { font-size: 1.8rem; line-height: 1.2; margin-bottom: .2rem; }
-h2 { font-size: 1.3rem; margin-top: 2.4rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }
-h3 { font-size: 1.05rem; margin-bottom: .3rem; }
+h1 { font-size: 1.8rem; line-height: 1.2; margin-bottom: 0.2rem; }
+h2 { font-size: 1.3rem; margin-top: 2.4rem; border-bottom: 1px solid #ddd; padding-bottom: 0.2rem; }
+h3 { font-size: 1.05rem; margin-bottom: 0.3rem; }
 p, li, dd { max-width: 46rem; }
 nav a { margin-right: 1rem; }
 figure { margin: 1rem 0; }
 figure svg { max-width: 100%; height: auto; }
-figcaption, caption { color: #444; font-size: .9rem; text-align: left; padding: .4rem 0; max-width: 60rem; }
+figcaption, caption { color: #444; font-size: 0.9rem; text-align: left; padding: 0.4rem 0; max-width: 60rem; }
 .scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .3rem .7rem; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top;
+table { border-collapse: collapse; font-size: 0.9rem; font-variant-numeric: tabular-nums; }
+th, td { padding: 0.3rem 0.7rem; border-bottom: 1px solid #e4e4e4; text-align: left; vertical-align: top;
   white-space: nowrap; }
 thead th { border-bottom: 2px solid #888; }
 thead th { white-space: pre; vertical-align: bottom; }
@@ -34,7 +34,7 @@ details { margin: 1rem 0; }
 summary { cursor: pointer; }
 td.text { white-space: normal; min-width: 12rem; }
 code, .formula { font-family: ui-monospace, monospace; font-size: .92em; }
-.formula { display: block; margin: .25rem 0 .25rem 1rem; white-space: pre-wrap; }
+.formula { display: block; margin: 0.25rem 0 0.25rem 1rem; white-space: pre-wrap; }
 .mark { display: inline-block; min-width: 1.3em; text-align: center; border: 1px solid #888; border-radius: .25em;
   font-size: .82em; font-weight: 600; }
 .muted { color: #5c5c5c; }

@@ -1,7 +1,7 @@
 """One self-contained HTML page: results, figures, derivations, provenance, settings, limits.
 
     python -m eval.report --title "Tether, toy tier" --figure curves.svg --table summary.csv scores.csv \\
-        --labels labels.json --derivations theorems.json --derivation-figure weights.svg \\
+        --variants variants.json --derivations theorems.json --derivation-figure weights.svg \\
         --derivation-page derivations/theorems.html --manifest manifest.json --output report.html
 
 No time, host or link to the outside, so the same inputs give the same bytes. A figure's caption is the title and
@@ -20,9 +20,9 @@ from typing import Any
 from eval import markup, theorems
 from eval.figures.style import MARKS
 from eval.files import InputError, in_order, read_csv, read_json, write_text
-from eval.labels import distinct_titles
 from eval.models import described
 from eval.statistics import clopper_pearson, not_a_test
+from eval.variants import distinct_titles
 
 LONGEST_TABLE = 40
 # The first says what was trained: `{models}` is filled in from the models' files.
@@ -43,29 +43,29 @@ PROVENANCE = {
     "I": "inferred: plausible, not seen in a source",
     "N": "ours",
 }
-SUMMARY = ("method", "n_seeds", "start", "final_low", "gain_low", "run_reward_low", "final_diff_low")
+SUMMARY = ("variant", "n_seeds", "start", "final_low", "gain_low", "run_reward_low", "final_diff_low")
 
 
 def summary_table(
-    rows: Sequence[Mapping[str, str]], labels: Mapping[str, Any], panels: Sequence[str] | None = None
+    rows: Sequence[Mapping[str, str]], variants: Mapping[str, Any], settings: Sequence[str] | None = None
 ) -> str:
-    """The summary with intervals beside their means, one table for all panels, which stand in the order given."""
+    """The summary with intervals beside their means, one table for all settings, which stand in the order given."""
     shown = []
-    titles = distinct_titles(labels)
-    rank = {name: number for number, name in enumerate(labels)}
-    ordered = in_order({row["panel"] for row in rows}, panels)
+    titles = distinct_titles(variants)
+    rank = {name: number for number, name in enumerate(variants)}
+    ordered = in_order({row["setting"] for row in rows}, settings)
     rows = sorted(
-        rows, key=lambda row: (ordered.index(row["panel"]), rank.get(row["method"], len(rank)), row["method"])
+        rows, key=lambda row: (ordered.index(row["setting"]), rank.get(row["variant"], len(rank)), row["variant"])
     )
     for row in rows:
-        title = titles.get(row["method"], row["method"])
-        letter = labels.get(row["method"], {}).get("mark")
+        title = titles.get(row["variant"], row["variant"])
+        letter = variants.get(row["variant"], {}).get("mark")
         low, high = clopper_pearson(int(row["run_reward_wins"]), int(row["n_pairs"]))
         wins = f"{row['run_reward_wins']} of {row['n_pairs']}" + ("" if low != low else f"\n[{low:.2f}, {high:.2f}]")
-        differs = row["method"] != row["reference"]
+        differs = row["variant"] != row["reference"]
         shown.append(
             [
-                row["panel"],
+                row["setting"],
                 f"{title} [{letter}]" if letter else title,
                 row["n_seeds"],
                 markup.number(row["start"]),
@@ -79,12 +79,13 @@ def summary_table(
             ]
         )
     references = sorted({titles.get(row["reference"], row["reference"]) for row in rows})
-    columns = ["panel", "method", "seeds", "start", "final", "gain", "run reward"]
+    columns = ["setting", "variant", "seeds", "start", "final", "gain", "run reward"]
     columns += ["run reward,\ndifference", "seeds\nabove", "final,\ndifference", "note"]
     caption = (
         f"start, final: accuracy of the first and last checkpoint on the test problems ({_scale(rows)}). Run reward, "
         "the primary outcome: mean reward of the rollouts on training prompts, at the training's temperature, without "
-        "the first lag steps; it is another scale than accuracy, and the weights of the last lag updates count in none "
+        "the stale first steps; it is another scale than accuracy, and the weights of the last staleness updates "
+        "count in none "
         f"of its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
         f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of "
         "the rate."
@@ -92,13 +93,14 @@ def summary_table(
     if not any(line[-1] for line in shown):
         columns, shown = columns[:-1], [line[:-1] for line in shown]
     said = "\n".join(
-        f"<p>{escape(told_apart([row for row in rows if row['panel'] == panel], titles))}</p>" for panel in ordered
+        f"<p>{escape(told_apart([row for row in rows if row['setting'] == setting], titles))}</p>"
+        for setting in ordered
     )
     return f"{markup.table(columns, shown, caption)}\n{said}"
 
 
 def _scale(rows: Sequence[Mapping[str, str]]) -> str:
-    """`lm-eval's avg@16, temperature 1, top-p 1`, panels named where they differ."""
+    """`lm-eval's avg@16, temperature 1, top-p 1`, settings named where they differ."""
     said: dict[str, list[str]] = {}
     for row in rows:
         names = {"temperature": row.get("temperature"), "top-p": row.get("top_p")}
@@ -106,9 +108,9 @@ def _scale(rows: Sequence[Mapping[str, str]]) -> str:
             f"lm-eval's {row.get('metric') or 'avg@k'}",
             *(f"{name} {text}" for name, text in names.items() if text),
         ]
-        panels = said.setdefault(", ".join(texts), [])
-        panels += [row["panel"]] if row["panel"] not in panels else []
-    return "; ".join(f"{text} in {', '.join(panels)}" if len(said) > 1 else text for text, panels in said.items())
+        settings = said.setdefault(", ".join(texts), [])
+        settings += [row["setting"]] if row["setting"] not in settings else []
+    return "; ".join(f"{text} in {', '.join(settings)}" if len(said) > 1 else text for text, settings in said.items())
 
 
 def _brackets(rows: Sequence[Mapping[str, str]]) -> str:
@@ -116,18 +118,18 @@ def _brackets(rows: Sequence[Mapping[str, str]]) -> str:
     found = {row["interval"] for row in rows}
     said = []
     for interval in sorted(found):
-        method, _, level = interval.partition(" ")
-        said.append(f"{float(level) * 100:g} % {'t' if method == 't' else f'{method} bootstrap'} interval over seeds")
+        variant, _, level = interval.partition(" ")
+        said.append(f"{float(level) * 100:g} % {'t' if variant == 't' else f'{variant} bootstrap'} interval over seeds")
     return ", ".join(said)
 
 
 def told_apart(rows: Sequence[Mapping[str, str]], titles: Mapping[str, str]) -> str:
-    """One sentence about a panel: which lines its primary outcome tells apart from the reference, and which not."""
-    where, reference = rows[0]["panel"], titles.get(rows[0]["reference"], rows[0]["reference"])
-    others = [row for row in rows if row["method"] != row["reference"]]
+    """One sentence about a setting: which lines its primary outcome tells apart from the reference, and which not."""
+    where, reference = rows[0]["setting"], titles.get(rows[0]["reference"], rows[0]["reference"])
+    others = [row for row in rows if row["variant"] != row["reference"]]
     apart, alike, untested = [], [], []
     for row in others:
-        title, low, high = titles.get(row["method"], row["method"]), *_limits_of(row, "run_reward_diff")
+        title, low, high = titles.get(row["variant"], row["variant"]), *_limits_of(row, "run_reward_diff")
         if low != low:
             untested.append(f"{title} ({not_a_test(int(row['n_pairs']))})")
         elif low > 0 or high < 0:
@@ -151,13 +153,13 @@ def _limits_of(row: Mapping[str, str], name: str) -> tuple[float, float]:
     return float(row[f"{name}_low"]), float(row[f"{name}_high"])
 
 
-def table_section(path: Path, labels: Mapping[str, Any], panels: Sequence[str] | None = None) -> str:
+def table_section(path: Path, variants: Mapping[str, Any], settings: Sequence[str] | None = None) -> str:
     """A CSV as a table: the summary compactly, any other as it is, cut after LONGEST_TABLE rows."""
     rows = read_csv(path, "--table")
     if not rows:
         return f'<p class="muted">{escape(path.name)} is empty.</p>'
     if set(SUMMARY) <= set(rows[0]):
-        return summary_table(rows, labels, panels)
+        return summary_table(rows, variants, settings)
     cut = f" First {LONGEST_TABLE} of {len(rows)} rows." if len(rows) > LONGEST_TABLE else ""
     cells = [list(row.values()) for row in rows[:LONGEST_TABLE]]
     shown = markup.table(list(rows[0]), cells, f"{path.name}.{cut}")
@@ -171,12 +173,12 @@ def figure_section(path: Path, number: int) -> str:
     return f"<figure>\n{drawing}\n<figcaption>{caption}</figcaption>\n</figure>"
 
 
-def provenance_section(labels: Mapping[str, Any]) -> str:
+def provenance_section(variants: Mapping[str, Any]) -> str:
     """The legend of the marks, and the methods of this report with theirs."""
     legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
-    titles = distinct_titles(labels)
-    rows = [[titles[name], name, f"[{entry.get('mark', '')}]"] for name, entry in labels.items()]
-    methods = markup.table(["method", "label", "formula"], rows, "Methods of this report.") if rows else ""
+    titles = distinct_titles(variants)
+    rows = [[titles[name], name, f"[{entry.get('mark', '')}]"] for name, entry in variants.items()]
+    methods = markup.table(["variant", "variant", "formula"], rows, "Methods of this report.") if rows else ""
     return f"<p>A letter says how sure a formula or constant is:</p>\n<ul>{legend}</ul>\n{methods}"
 
 
@@ -192,16 +194,16 @@ def _limits(path: Path | None, models: Sequence[Path]) -> Sequence[str]:
 
 def build(args: argparse.Namespace) -> str:
     """The page as text."""
-    labels = read_json(args.labels, "--labels") if args.labels else {}
-    if not isinstance(labels, dict) or any(
-        not isinstance(entry, dict) or entry.get("mark", "N") not in MARKS for entry in labels.values()
+    variants = read_json(args.variants, "--variants") if args.variants else {}
+    if not isinstance(variants, dict) or any(
+        not isinstance(entry, dict) or entry.get("mark", "N") not in MARKS for entry in variants.values()
     ):
-        raise InputError(f"{args.labels}: expected {{label: {{title, mark of {list(MARKS)}}}}}")
+        raise InputError(f"{args.variants}: expected {{variant: {{title, mark of {list(MARKS)}}}}}")
     stated = _limits(args.limits, args.model)
     intro = f"<p>{escape(stated[0])} See <a href='#limits'>limits</a>.</p>"
     # The summary first: the others are folded raw data.
     ordered = sorted(args.table, key=lambda path: path.stem != "summary")
-    tables = "\n".join(table_section(path, labels, args.panels) for path in ordered)
+    tables = "\n".join(table_section(path, variants, args.settings) for path in ordered)
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
     sections = [("results", "Results", f"{intro}\n{figures}\n{tables}")]
     if args.derivations:
@@ -213,7 +215,7 @@ def build(args: argparse.Namespace) -> str:
         if args.agreement:
             body = theorems.agreement(read_json(args.agreement, "--agreement"), args.agreement) + "\n" + body
         sections.append(("derivations", "Derivations", body))
-    sections.append(("provenance", "Provenance", provenance_section(labels)))
+    sections.append(("provenance", "Provenance", provenance_section(variants)))
     if args.manifest:
         pairs = markup.flatten(read_json(args.manifest, "--manifest"))
         sections.append(("settings", "Settings", markup.table(["setting", "value"], pairs, args.manifest.name)))
@@ -228,7 +230,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--title", required=True)
     parser.add_argument("--figure", type=Path, nargs="+", default=[], help="SVG files")
     parser.add_argument("--table", type=Path, nargs="+", default=[], help="CSV files")
-    parser.add_argument("--labels", type=Path, help="labels.json, for titles and marks")
+    parser.add_argument("--variants", type=Path, help="variants.json, for titles and marks")
     parser.add_argument("--derivations", type=Path, help="JSON of the proved formulas")
     parser.add_argument("--derivation-figure", type=Path, nargs="+", default=[], help="SVG files, with --derivations")
     parser.add_argument("--derivation-page", help="the proofs as a page: its place relative to the report")
@@ -237,7 +239,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument(
         "--model", type=Path, nargs="+", default=[], help="folders of the models trained, for their size"
     )
-    parser.add_argument("--panels", nargs="+", help="their order, that of the configuration (default by name)")
+    parser.add_argument("--settings", nargs="+", help="their order, that of the configuration (default by name)")
     parser.add_argument("--limits", type=Path, help="JSON list of sentences in place of the toy world's limits")
     parser.add_argument("--output", type=Path, required=True)
     return parser.parse_args(arguments)

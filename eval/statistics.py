@@ -2,9 +2,9 @@
 
 What is shown depends on the number n of seeds:
 * 1 or 2: the values themselves and no interval; a bracket around two values leaves 0 out half of the time;
-* 3 to 9: Student's t interval. Coverage of a nominal 95 %, simulated: .95 on normal data for every n; on exponential
-  data .89 (n = 3) to .91 (10), and about .7 to .9 where a tenth of the runs collapse, since no interval of a mean knows
-  of a rare collapse that the seeds at hand do not show;
+* 3 to 9: Student's t interval. Coverage of a nominal 95 %, simulated: 0.95 on normal data for every n; on exponential
+  data 0.89 (n = 3) to 0.91 (10), and about 0.7 to 0.9 where a tenth of the runs collapse, since no interval of a mean
+  knows of a rare collapse that the seeds at hand do not show;
 * from 10 on: the same, with a bootstrap as a check; a note says where the two disagree about 0.
 Rates (k of n seeds) have the exact interval, `clopper_pearson`.
 
@@ -15,9 +15,10 @@ Three bootstrap intervals for the mean of n values, each from B resamples of the
   bootstrap variance lacks the factor n / (n-1) and its tails are normal ones;
 * "bca": bias-corrected and accelerated, Efron 1987, acceleration from the jackknife.
 No bootstrap can be wider than its data. Coverage on normal data (tests/eval/test_statistics.py repeats n = 6):
-n = 2, 3, 6, 12, 20: expanded .48 .75 .92 .93 .95, percentile .48 .75 .86 .89 .93, bca .48 .73 .85 .90 .93.
+n = 2, 3, 6, 12, 20: expanded 0.48 0.75 0.92 0.93 0.95, percentile 0.48 0.75 0.86 0.89 0.93, bca 0.48 0.73 0.85 0.90
+0.93.
 
-Several strata (panels or methods whose runs are other runs): `stratified_mean`, for a weighted sum of their means.
+Several strata (settings or methods whose runs are other runs): `stratified_mean`, for a weighted sum of their means.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def mean_interval(
     """
     if method not in METHODS:
         raise ValueError(f"unknown interval method {method!r}; known: {', '.join(METHODS)}")
-    array = _checked(values, level, resamples)
+    array = _check(values, level, resamples)
     n = array.size
     mean = float(array.mean()) if n else math.nan
     if n < FEWEST:
@@ -134,7 +135,7 @@ def stratified_mean(
     chosen = dict.fromkeys(strata, 1.0 / len(strata)) if weights is None else dict(weights)
     if chosen.keys() != strata.keys() or not all(math.isfinite(w) and w for w in chosen.values()):
         raise ValueError(f"a weight other than 0 for each of {list(strata)} expected, got {chosen}")
-    arrays = {name: _checked(values, level, 1) for name, values in strata.items()}
+    arrays = {name: _check(values, level, 1) for name, values in strata.items()}
     n = sum(array.size for array in arrays.values())
     mean = float(sum(chosen[name] * (array.mean() if array.size else math.nan) for name, array in arrays.items()))
     if few := [f"{not_a_test(array.size)} in {name}" for name, array in arrays.items() if array.size < FEWEST]:
@@ -181,7 +182,7 @@ def clopper_pearson(part: int, whole: int, level: float = 0.95) -> tuple[float, 
     return low, high
 
 
-def _checked(values: Sequence[float], level: float, resamples: int) -> NDArray[np.float64]:
+def _check(values: Sequence[float], level: float, resamples: int) -> NDArray[np.float64]:
     """The values as an array. Raises ValueError as the callers say."""
     array = np.asarray(values, dtype=np.float64)
     if not 0.0 < level < 1.0 or resamples < 1:

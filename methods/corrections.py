@@ -4,7 +4,7 @@
 
 rho is the mismatch of a token, of the whole response (product) or of its geometric mean per token; the last two are
 one number a row. w truncates rho (TIS) or drops what lies outside its bounds (MIS, IcePop).
-Shapes: B sequences, T response tokens. Source: each method's file; PPO's widths, .2 and .2, are GRPO's [I].
+Shapes: B sequences, T response tokens. Source: each method's file; PPO's widths, 0.2 and 0.2, are GRPO's [I].
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.measures import Measure, reduced_cells
+from methods.measures import Measure, reduced_classes
 from methods.signals import Signals, Support, log_ratio, probability
 from methods.support import Masses, masses
 
@@ -39,7 +39,7 @@ def full_direction(measure: Measure, mu: Tensor, pi: Tensor, sampled: Tensor) ->
     return local - (pi * gradient).sum(-1)
 
 
-def tail_rate(rule: TailRule, cells: Masses, sum_pi_squared: Tensor | None) -> Tensor:
+def tail_rate(rule: TailRule, classes: Masses, sum_pi_squared: Tensor | None) -> Tensor:
     """Share c2 / pi_T of the tail's logit gradient that the softmax couples in, [...] [N].
 
     c2 is the collision mass of pi in the tail. aggregated: pi_T^2, one merged logit (Eq. 10 [S]); uniform:
@@ -47,36 +47,38 @@ def tail_rate(rule: TailRule, cells: Masses, sum_pi_squared: Tensor | None) -> T
     Raises ValueError where a rule needs what the signals lack.
     """
     if rule == "none":
-        return torch.zeros_like(cells.pi_tail)
+        return torch.zeros_like(classes.pi_tail)
     if rule == "aggregated":
-        return cells.pi_tail
+        return classes.pi_tail
     if rule == "uniform":
-        if cells.unseen is None:
+        if classes.unseen is None:
             raise ValueError("tail rule 'uniform' needs signals.vocab_size, the number of real token ids")
-        return cells.pi_tail / cells.unseen
+        return classes.pi_tail / classes.unseen
     if rule == "collision":
         if sum_pi_squared is None:
             raise ValueError("tail rule 'collision' needs signals.sum_pi_squared over the whole vocabulary")
-        collision = sum_pi_squared - cells.pi.square().sum(-1)
+        collision = sum_pi_squared - classes.pi.square().sum(-1)
         # Between the even and the one-token tail by definition; rounding of two nearly equal sums may leave it.
-        collision = torch.minimum(collision.clamp(min=0.0), cells.pi_tail.square())
-        empty = cells.pi_tail <= 0
-        return torch.where(empty, torch.zeros_like(collision), collision / torch.where(empty, 1.0, cells.pi_tail))
+        collision = torch.minimum(collision.clamp(min=0.0), classes.pi_tail.square())
+        empty = classes.pi_tail <= 0
+        return torch.where(empty, torch.zeros_like(collision), collision / torch.where(empty, 1.0, classes.pi_tail))
     raise ValueError(f"tail rule = {rule!r}: allowed are {', '.join(TAIL_RULES)}")
 
 
 def reduced_direction(
-    measure: Measure, cells: Masses, sampled_slot: Tensor, rule: TailRule, sum_pi_squared: Tensor | None = None
+    measure: Measure, classes: Masses, sampled_slot: Tensor, rule: TailRule, sum_pi_squared: Tensor | None = None
 ) -> Tensor:
-    """Change of the reduced divergence (support plus one tail cell) per unit step along e_k - pi, [...].
+    """Change of the reduced divergence (support plus one tail class) per unit step along e_k - pi, [...].
 
-    cells: masses on the support; sampled_slot: [...] int, the slot that holds the sampled token.
+    classes: masses on the support; sampled_slot: [...] int, the slot that holds the sampled token.
     h_k - sum_S pi_i h_i - (c2 / pi_T) h_T; Eqs. 10 and 11 of arXiv 2607.10848 for the forward KL [S], all measures [N].
     """
-    gradient = measure.logit_gradient(*reduced_cells(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail))
+    gradient = measure.logit_gradient(
+        *reduced_classes(measure, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail)
+    )
     local = gradient.gather(-1, sampled_slot.unsqueeze(-1)).squeeze(-1)
-    retained = (cells.pi * gradient[..., :-1]).sum(-1)
-    return local - retained - tail_rate(rule, cells, sum_pi_squared) * gradient[..., -1]
+    retained = (classes.pi * gradient[..., :-1]).sum(-1)
+    return local - retained - tail_rate(rule, classes, sum_pi_squared) * gradient[..., -1]
 
 
 def sampled_slot(support: Support) -> Tensor:
@@ -94,10 +96,10 @@ def predictive_direction(signals: Signals, measure: Measure, tail: Tail) -> Tens
         mu, pi, sampled = require_full(signals)
         return full_direction(measure, mu, pi, sampled)
     support = require_support(signals)
-    cells = masses(support, signals.vocab_size)
+    classes = masses(support, signals.vocab_size)
     # Read where it is used: a method with another rule need not ask for it.
     squared = signals.sum_pi_squared if tail == "collision" else None
-    return reduced_direction(measure, cells, sampled_slot(support), tail, squared)
+    return reduced_direction(measure, classes, sampled_slot(support), tail, squared)
 
 
 def random_direction(signals: Signals, outside: Tensor, reference: Tensor) -> Tensor:

@@ -2,13 +2,13 @@
 
     dD(c) = log sum_i pi_i e^(c u_i) - c sum_i mu_i u_i,   u = e_k - pi,   c = step · A · min(r, C)
 
-Exact on the full vocabulary. On a support the tail is one cell that moves by u_T = -c2 / pi_T, with c2 from the same
+Exact on the full vocabulary. On a support the tail is one class that moves by u_T = -c2 / pi_T, with c2 from the same
 tail rules as the slope: exact for a tail of one logit (aggregated) and for even tails (uniform, which then is the
 change of the full divergence); with `collision` and `none` to first order in c only, since a tail whose ids move apart
-is no cell. KL is convex in the logits, so dD(c) >= c d: a predicted increase is certain for a lone step, a predicted
+is no class. KL is convex in the logits, so dD(c) >= c d: a predicted increase is certain for a lone step, a predicted
 decrease may overshoot.
 
-Shapes: B sequences, T response tokens, n tokens or cells.
+Shapes: B sequences, T response tokens, n tokens or classes.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ def predicted_change(signals: Signals, size: Tensor, tail: Tail) -> Tensor:
         move = -pi
     else:
         support = require_support(signals)
-        cells, sampled = masses(support, signals.vocab_size), sampled_slot(support)
-        rate = tail_rate(tail, cells, signals.sum_pi_squared if tail == "collision" else None)
-        mu = torch.cat([cells.mu, cells.mu_tail.unsqueeze(-1)], -1)
-        pi = torch.cat([cells.pi, cells.pi_tail.unsqueeze(-1)], -1)
-        move = -torch.cat([cells.pi, rate.unsqueeze(-1)], -1)
+        classes, sampled = masses(support, signals.vocab_size), sampled_slot(support)
+        rate = tail_rate(tail, classes, signals.sum_pi_squared if tail == "collision" else None)
+        mu = torch.cat([classes.mu, classes.mu_tail.unsqueeze(-1)], -1)
+        pi = torch.cat([classes.pi, classes.pi_tail.unsqueeze(-1)], -1)
+        move = -torch.cat([classes.pi, rate.unsqueeze(-1)], -1)
     place = sampled.unsqueeze(-1)
     move = move.scatter_add(-1, place, torch.ones_like(place, dtype=move.dtype))
     return finite_change(mu, pi, move, size).to(size.dtype)

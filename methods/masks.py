@@ -63,34 +63,34 @@ def tail_needs(config: Any) -> Needs:
     return Needs.TOP_K | Needs.SUM_PI_SQUARED if config.tail == "collision" else Needs.TOP_K
 
 
-def masked_coefficient(signals: Signals, config: MaskConfig, *, proximity: Tensor, direction: Tensor) -> Tensor:
-    """g = min(r, C) A where the token is kept, else 0. proximity, direction, result: [B, T].
+def masked_coefficient(signals: Signals, config: MaskConfig, *, divergence: Tensor, direction: Tensor) -> Tensor:
+    """g = min(r, C) A where the token is kept, else 0. divergence, direction, result: [B, T].
 
-    Raises ValueError for a proximity or direction of another shape, which would be broadcast.
+    Raises ValueError for a divergence or direction of another shape, which would be broadcast.
     """
-    for name, value in (("proximity", proximity), ("direction", direction)):
+    for name, value in (("divergence", divergence), ("direction", direction)):
         if value.shape != signals.advantages.shape:
             raise ValueError(
                 f"{name} of shape {tuple(value.shape)}: allowed is that of the advantages, "
                 f"{tuple(signals.advantages.shape)}"
             )
-    keep = trust_region_keep(signals.advantages, proximity, direction, config.delta)
+    keep = trust_region_keep(signals.advantages, divergence, direction, config.delta)
     return torch.where(keep, capped_ratio(signals, config.ratio_cap) * signals.advantages, 0.0)
 
 
-def trust_region_keep(advantages: Tensor, proximity: Tensor, direction: Tensor, radius: Radius) -> Tensor:
+def trust_region_keep(advantages: Tensor, divergence: Tensor, direction: Tensor, radius: Radius) -> Tensor:
     """True where a token keeps its gradient, bool in the broadcast shape of the inputs.
 
-    Drops only where proximity > radius and A * direction > 0, both strictly; `radius` may be (low, high), of which
+    Drops only where divergence > radius and A * direction > 0, both strictly; `radius` may be (low, high), of which
     high holds for A > 0 and low for A < 0.
     """
-    return ~(outside_region(advantages, proximity, radius) & outward(advantages, direction))
+    return ~(outside_region(advantages, divergence, radius) & outward(advantages, direction))
 
 
-def outside_region(advantages: Tensor, proximity: Tensor, radius: Radius) -> Tensor:
-    """True where proximity > radius, strictly and by more than rounding, bool."""
+def outside_region(advantages: Tensor, divergence: Tensor, radius: Radius) -> Tensor:
+    """True where divergence > radius, strictly and by more than rounding, bool."""
     low, high = sides(radius)
-    return above(proximity, torch.where(advantages > 0, proximity.new_tensor(high), proximity.new_tensor(low)))
+    return above(divergence, torch.where(advantages > 0, divergence.new_tensor(high), divergence.new_tensor(low)))
 
 
 def outward(advantages: Tensor, direction: Tensor) -> Tensor:
@@ -99,20 +99,20 @@ def outward(advantages: Tensor, direction: Tensor) -> Tensor:
     return torch.sign(advantages) * torch.sign(direction) > 0
 
 
-def topk_proximity(signals: Signals, measure: Measure) -> Tensor:
-    """D(mu, pi) on top-K, the sampled token and one tail cell, [B, T]."""
-    cells = masses(require_support(signals), signals.vocab_size)
-    return reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)
+def topk_divergence(signals: Signals, measure: Measure) -> Tensor:
+    """D(mu, pi) on top-K, the sampled token and one tail class, [B, T]."""
+    classes = masses(require_support(signals), signals.vocab_size)
+    return reduced_value(measure, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail)
 
 
-def proximity(signals: Signals, name: str, *, full: bool = False) -> Tensor:
+def divergence(signals: Signals, name: str, *, full: bool = False) -> Tensor:
     """The measure of that name, [B, T]: a `binary_` one of the sampled token, else reduced to top-K or in full."""
     if name in BINARY_MEASURES:
         return BINARY_MEASURES[name](signals.logp_mu, signals.logp_pi)
     if full:
         mu, pi, _ = require_full(signals)
         return MEASURES[name].value(mu, pi)
-    return topk_proximity(signals, MEASURES[name])
+    return topk_divergence(signals, MEASURES[name])
 
 
 def capped_ratio(signals: Signals, cap: float | None) -> Tensor:

@@ -183,7 +183,7 @@ def _sanitise_support(support: Support, mask: Tensor) -> Support:
         last = support.ids[position][-1].item()
         raise ValueError(
             f"support.ids{list(position)}: no valid slot holds the sampled token, which the last slot (id {last}) must "
-            "name inside the response mask (methods.support.united builds such a support)"
+            "name inside the response mask (methods.support.with_sampled builds such a support)"
         )
     # Each slot that is no candidate gets an id of its own, so that only candidates can be equal.
     others = -1 - torch.arange(valid.shape[-1], device=valid.device)

@@ -1,4 +1,4 @@
-"""The retained support of a token: a set of ids, its masses under both policies, and one tail cell.
+"""The retained support of a token: a set of ids, its masses under both policies, and one tail class.
 
 Shapes: B sequences, T response tokens, K candidates, S = K + 1 slots. A rollout engine returns the top-K log-probs
 of mu; the sampled token joins them (DPPO paper, above Eq. 15 [F]), so a row retains K or K + 1 ids. The DPPO paper's
@@ -23,7 +23,7 @@ SUPPORT_RULES: tuple[SupportRule, ...] = ("added", "replaced")
 
 @dataclass(frozen=True)
 class Masses:
-    """Probabilities on the support and one tail cell.
+    """Probabilities on the support and one tail class.
 
     mu, pi: [..., S], zero in invalid slots. mu_tail, pi_tail: [...], clamped at zero.
     unseen: [...], number of real ids outside the support (at least one, so that a division by it is defined),
@@ -37,7 +37,7 @@ class Masses:
     unseen: Tensor | None
 
 
-def united(ids: Tensor, sampled: Tensor, logp_mu: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def with_sampled(ids: Tensor, sampled: Tensor, logp_mu: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Unite candidates with the sampled token.
 
     ids: [..., K] int, candidates of mu (an id < 0 marks a filler slot); sampled: [...] int. logp_mu: [..., K], the

@@ -1,6 +1,7 @@
 """Strict comparisons that rounding cannot decide: a value at a threshold is neither above nor below it.
 
-exp and log bring .8 - .6 to .20000000000000007; a token at the boundary keeps its gradient, whatever the last bits say.
+exp and log bring 0.8 - 0.6 to 0.20000000000000007; a token at the boundary keeps its gradient, whatever the last bits
+say.
 """
 
 from __future__ import annotations

@@ -17,11 +17,11 @@ from methods import aggregation, measures, registry
 from methods.catalogue import drpo
 from methods.clipping import ClipConfig, clipped_coefficient
 from methods.directions import full_direction, predictive_direction, ratio_direction
-from methods.masks import MaskConfig, masked_coefficient, topk_proximity, trust_region_keep
+from methods.masks import MaskConfig, masked_coefficient, topk_divergence, trust_region_keep
 from methods.measures import FORWARD_KL, REVERSE_KL, TV, Measure
 from methods.rows import geometric_ratio
 from methods.signals import Signals, Support, sanitise
-from methods.support import united
+from methods.support import with_sampled
 from reference_math.advantages import group_advantages
 from reference_math.estimators import ESTIMATORS
 from reference_math.surrogates import clipped_surrogate
@@ -74,7 +74,7 @@ class _Reader:
     def row(self, *, ids, mu_logp, pi_logp, k, mu_k_logp, pi_k_logp, vocab=None, adv: float = 1.0) -> Signals:
         """Signals of one token with its top-K row."""
         candidates = torch.tensor(ids, dtype=torch.int64).reshape(1, 1, -1)
-        slots, valid = united(candidates, torch.tensor([[k]]), self([[mu_logp]]))
+        slots, valid = with_sampled(candidates, torch.tensor([[k]]), self([[mu_logp]]))
         support = Support(slots, self([[[*mu_logp, mu_k_logp]]]), self([[[*pi_logp, pi_k_logp]]]), valid)
         return self.signals(adv, pi_k_logp, mu_k_logp, support, vocab)
 
@@ -99,7 +99,7 @@ def _pair(read: _Reader, mu: Any, pi: Any) -> tuple[Tensor, Tensor]:
 
 
 def _topk(measure: Measure) -> Callable[..., float]:
-    return lambda read, **row: topk_proximity(read.row(**row), measure).item()
+    return lambda read, **row: topk_divergence(read.row(**row), measure).item()
 
 
 def _topk_direction(rule: Any) -> Callable[..., float]:
@@ -114,20 +114,20 @@ def _binary(kind: str) -> Callable[..., float]:
     return measured
 
 
-def _kept(advantages: Tensor, proximity: Tensor, direction: Tensor, delta_low: float, delta_high: float) -> float:
-    return float(trust_region_keep(advantages, proximity, direction, (delta_low, delta_high)).item())
+def _kept(advantages: Tensor, divergence: Tensor, direction: Tensor, delta_low: float, delta_high: float) -> float:
+    return float(trust_region_keep(advantages, divergence, direction, (delta_low, delta_high)).item())
 
 
 def _dppo_mask(read: _Reader, kind: str, adv: float, pi_logp: float, mu_logp: float, **delta: float) -> float:
     signals = read.signals(adv, pi_logp, mu_logp)
-    proximity = _named(_BINARY_MEASURES, kind)(signals.logp_mu, signals.logp_pi)
-    return _kept(signals.advantages, proximity, ratio_direction(signals), **delta)
+    divergence = _named(_BINARY_MEASURES, kind)(signals.logp_mu, signals.logp_pi)
+    return _kept(signals.advantages, divergence, ratio_direction(signals), **delta)
 
 
 def _dppo_mask_topk(read: _Reader, kind: str, delta_low: float, delta_high: float, **row: Any) -> float:
     signals = read.row(**row)
-    proximity = topk_proximity(signals, _named(_TOPK_MEASURES, kind))
-    return _kept(signals.advantages, proximity, ratio_direction(signals), delta_low, delta_high)
+    divergence = topk_divergence(signals, _named(_TOPK_MEASURES, kind))
+    return _kept(signals.advantages, divergence, ratio_direction(signals), delta_low, delta_high)
 
 
 def _predictive_mask(read: _Reader, adv: float, divergence: float, direction: float, **delta: float) -> float:
@@ -169,7 +169,7 @@ def _dppo_binary(
     return masked_coefficient(
         signals,
         MaskConfig(delta=(delta_low, delta_high), ratio_cap=ratio_cap),
-        proximity=binary(signals.logp_mu, signals.logp_pi),
+        divergence=binary(signals.logp_mu, signals.logp_pi),
         direction=ratio_direction(signals),
     )
 

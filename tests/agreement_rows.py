@@ -14,7 +14,7 @@ from torch import Tensor
 
 from derivations import formulas, numeric
 from methods.signals import Signals, Support
-from methods.support import united
+from methods.support import with_sampled
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Rows:
         return Rows(self.logits_mu[:positions], self.logits_pi[:positions], self.sampled[:positions], self.top_k)
 
 
-def random_rows(seed: int, *, vocab: int, top_k: int, width: float, lag: float, positions: int = 12) -> Rows:
+def random_rows(seed: int, *, vocab: int, top_k: int, width: float, drift: float, positions: int = 12) -> Rows:
     random = torch.Generator().manual_seed(seed)
 
     def normal() -> Tensor:
@@ -38,7 +38,7 @@ def random_rows(seed: int, *, vocab: int, top_k: int, width: float, lag: float, 
 
     logits_mu = width * normal()
     sampled = torch.randint(vocab, (positions,), generator=random)
-    return Rows(logits_mu, logits_mu + lag * normal(), sampled, top_k)
+    return Rows(logits_mu, logits_mu + drift * normal(), sampled, top_k)
 
 
 def ties() -> Rows:
@@ -48,16 +48,16 @@ def ties() -> Rows:
 
 
 CASES = {
-    "typical": random_rows(0, vocab=40, top_k=5, width=2.0, lag=0.5),
-    "one candidate": random_rows(1, vocab=17, top_k=1, width=2.0, lag=1.0),
-    "near-certain tokens": random_rows(2, vocab=12, top_k=3, width=15.0, lag=5.0),
-    "certain to the last digit": random_rows(3, vocab=8, top_k=2, width=60.0, lag=20.0),
-    "nearly equal policies": random_rows(4, vocab=30, top_k=4, width=2.0, lag=1e-6),
-    "equal policies": random_rows(5, vocab=30, top_k=4, width=2.0, lag=0.0),
-    "flat policies": random_rows(6, vocab=64, top_k=8, width=1e-3, lag=1e-3),
-    "no tail": random_rows(7, vocab=6, top_k=6, width=2.0, lag=1.0),
-    "tail of one or no token": random_rows(8, vocab=6, top_k=5, width=2.0, lag=1.0),
-    "two tokens": random_rows(9, vocab=2, top_k=1, width=3.0, lag=2.0),
+    "typical": random_rows(0, vocab=40, top_k=5, width=2.0, drift=0.5),
+    "one candidate": random_rows(1, vocab=17, top_k=1, width=2.0, drift=1.0),
+    "near-certain tokens": random_rows(2, vocab=12, top_k=3, width=15.0, drift=5.0),
+    "certain to the last digit": random_rows(3, vocab=8, top_k=2, width=60.0, drift=20.0),
+    "nearly equal policies": random_rows(4, vocab=30, top_k=4, width=2.0, drift=1e-6),
+    "equal policies": random_rows(5, vocab=30, top_k=4, width=2.0, drift=0.0),
+    "flat policies": random_rows(6, vocab=64, top_k=8, width=1e-3, drift=1e-3),
+    "no tail": random_rows(7, vocab=6, top_k=6, width=2.0, drift=1.0),
+    "tail of one or no token": random_rows(8, vocab=6, top_k=5, width=2.0, drift=1.0),
+    "two tokens": random_rows(9, vocab=2, top_k=1, width=3.0, drift=2.0),
     "ties": ties(),
 }
 
@@ -65,7 +65,7 @@ CASES = {
 def signals(rows: Rows, advantage: float = 1.0) -> Signals:
     """Signals of one sequence [1, N] as a trainer builds them, with the full distributions."""
     logp_mu, logp_pi = rows.logits_mu.log_softmax(-1), rows.logits_pi.log_softmax(-1)
-    ids, valid = united(logp_mu.topk(rows.top_k, dim=-1).indices, rows.sampled)
+    ids, valid = with_sampled(logp_mu.topk(rows.top_k, dim=-1).indices, rows.sampled)
     chosen = rows.sampled.unsqueeze(-1)
     return Signals(
         logp_pi=logp_pi.gather(-1, chosen).squeeze(-1)[None],
@@ -98,7 +98,7 @@ class Exact:
         return [token for token in range(len(self.mu)) if token not in self.support]
 
     @property
-    def cells(self) -> tuple[list[mpf], list[mpf], mpf, mpf]:
+    def classes(self) -> tuple[list[mpf], list[mpf], mpf, mpf]:
         """mu and pi on the support, then the tail masses."""
         mu, pi = ([policy[token] for token in self.support] for policy in (self.mu, self.pi))
         return mu, pi, *(fsum(policy[token] for token in self.tail) for policy in (self.mu, self.pi))
@@ -115,7 +115,7 @@ class Exact:
         if rule == "full":
             return formulas.direction_full(self.mu, self.pi, self.sampled, backend="mpmath", measure=measure)
         return formulas.direction_topk(
-            *self.cells,
+            *self.classes,
             self.place,
             len(self.tail) or 1,
             rule,
@@ -127,13 +127,13 @@ class Exact:
     def divergence(self, measure: str = "forward_kl", full: bool = False) -> mpf:
         if full or not self.tail:
             return formulas.divergence(measure, self.mu, self.pi, backend="mpmath")
-        return formulas.divergence_topk(measure, *self.cells, backend="mpmath")
+        return formulas.divergence_topk(measure, *self.classes, backend="mpmath")
 
     def size(self, measure: str) -> float:
         """How large the numbers are of which a direction of this measure is a difference."""
         ratios = [pi / mu for mu, pi in zip(self.mu, self.pi, strict=True)]
         if self.tail:
-            mu_tail, pi_tail = self.cells[2:]
+            mu_tail, pi_tail = self.classes[2:]
             ratios.append(pi_tail / mu_tail)
             # A tail is one minus a sum in float64: its last digit counts as often as the tail stands below.
             if measure in ("chi2_pearson", "chi2_neyman", "reverse_kl", "jeffreys"):

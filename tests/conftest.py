@@ -1,4 +1,4 @@
-"""What several rooms' tests share: a tiny world with a model that solves it sometimes, and cells that train on it."""
+"""What several rooms' tests share: a tiny world with a model that solves it sometimes, and runs that train on it."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ class TinyWorld:
     def test(self) -> Path:
         return self.folder / "test.parquet"
 
-    def cell(self, output: Path, method: str = "dppo_topk_kl", seed: int = 0, **changes: Any) -> Any:
-        """A cell of 3 steps with 2 mini-batches; `changes` go to the panel, except fields of the cell itself."""
-        from methods.backend.cell import Cell
+    def run_config(self, output: Path, method: str = "dppo_topk_kl", seed: int = 0, **changes: Any) -> Any:
+        """A run of 3 steps with 2 mini-batches; `changes` go to the setting, except fields of the run itself."""
+        from methods.backend.run_config import RunConfig
 
-        panel: dict[str, Any] = {
+        setting: dict[str, Any] = {
             "lr": 1e-3,
             "prompts": 8,
             "group": 4,
             "mini_batches": 2,
             "steps": 3,
-            "lag": 1,
+            "staleness": 1,
             "top_k": 5,
             "prompt_length": 5,
             "response_length": 4,
         }
         fields: dict[str, Any] = {
-            "label": method,
+            "variant": method,
             "method": method,
             "seed": seed,
             "model": str(self.model),
@@ -61,10 +61,10 @@ class TinyWorld:
             "reward_function": {"path": str(ROOT / "workflows" / "world" / "reward.py")},
             "output": str(output),
         }
-        own = set(Cell.__dataclass_fields__) - {"panel"}
+        own = set(RunConfig.__dataclass_fields__) - {"setting"}
         fields |= {name: value for name, value in changes.items() if name in own}
-        panel |= {name: value for name, value in changes.items() if name not in own}
-        return Cell.build({**fields, "panel": panel})
+        setting |= {name: value for name, value in changes.items() if name not in own}
+        return RunConfig.build({**fields, "setting": setting})
 
 
 @pytest.fixture(scope="session")

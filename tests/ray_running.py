@@ -26,10 +26,10 @@ class Running:
     mark: str
 
     @classmethod
-    def start(cls, cell: Any, folder: Path) -> Running:
-        output = folder / cell.output
+    def start(cls, run: Any, folder: Path) -> Running:
+        output = folder / run.output
         description = folder / f"{output.name}.json"
-        description.write_text(json.dumps(cell.dump()))
+        description.write_text(json.dumps(run.dump()))
         mark = uuid.uuid4().hex
         # Nobody listens there: what a Ray that was once used leaves in the environment.
         environment = {**os.environ, MARK: mark, "RAY_ADDRESS": "127.0.0.1:9"}

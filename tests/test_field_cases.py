@@ -70,7 +70,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     19: (
         "a trust region that can never act",
         [
-            "backend/test_requirements.py::test_a_panel_that_cannot_meet_a_need_is_refused",
+            "backend/test_requirements.py::test_a_setting_that_cannot_meet_a_need_is_refused",
             "backend/test_requirements.py::test_every_method_names_the_settings_it_lacks",
             "backend/test_requirements.py::test_the_worker_refuses_a_degenerate_region_that_an_override_made",
             "methods/test_catalogue_properties.py::test_on_policy_g_is_the_advantage",
@@ -155,7 +155,7 @@ CASES: dict[int, tuple[str, list[str]]] = {
     ),
     36: ("padded vocabulary", ["methods/test_top_k_rows.py::test_a_padded_head"]),
     # Our rollouts record log-probs while they decode and score no prompt; what is left is the cache's own memory.
-    38: ("prompt log-probs with a prefix cache", ["backend/test_vllm_training.py::test_same_cell_same_bytes"]),
+    38: ("prompt log-probs with a prefix cache", ["backend/test_vllm_training.py::test_same_run_same_bytes"]),
     40: ("precision of the two-outcome KL", ["methods/test_top_k_rows.py::test_the_two_outcome_kl_in_float32"]),
     42: ("numerator masked, denominator not", ["backend/test_aggregation.py::test_an_empty_response_is_not_there"]),
     43: ("divided twice", ["backend/test_aggregation.py::test_value_and_gradient_are_the_definitions"]),

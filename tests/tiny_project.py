@@ -20,7 +20,7 @@ CONFIG: dict[str, Any] = {
     "worlds": {"sort_3_40": {"numbers": 3, "limit": 40, "train_prompts": 64, "test_prompts": 16}},
     "models": {"xs": {"hidden": 32, "layers": 1, "heads": 1}},
     "warm_start": {"target": 0.2, "batch": 128, "lr": 0.004, "check_every": 25, "check_prompts": 64},
-    "panels": {
+    "settings": {
         "T": {
             "world": "sort_3_40",
             "model": "xs",
@@ -29,23 +29,23 @@ CONFIG: dict[str, Any] = {
             "group": 4,
             "mini_batches": 2,
             "steps": 3,
-            "lag": 1,
+            "staleness": 1,
             "top_k": 5,
             "save_every": 1,
         }
     },
     "methods": {"dppo_topk_kl": {}, "drpo_small": {"method": "drpo", "options": {"delta": 0.15}}},
-    "grid": [{"panels": ["T"], "seeds": [0, 1]}],
+    "grid": [{"settings": ["T"], "seeds": [0, 1]}],
     "scoring": {"repeats": 4, "problems": 8},
 }
 
 
 def own_model(config: dict[str, Any], tiny_world: Any, **changes: Any) -> None:
     """Replace the toy world by a user's model, data and reward."""
-    panel = config["panels"]["T"]
+    setting = config["settings"]["T"]
     for name in ("world", "model"):
-        del panel[name]
-    panel |= {
+        del setting[name]
+    setting |= {
         "model_path": str(tiny_world.model),
         "train_files": [str(tiny_world.train)],
         "val_files": [str(tiny_world.test)],
@@ -124,5 +124,5 @@ class Project:
         rows = [line.split() for line in table if len(line.split()) == 2 and line.split()[1].isdigit()]
         return {rule: int(count) for rule, count in rows}
 
-    def cell(self, method: str, seed: int) -> str:
-        return f"panel~T/method~{method}/seed~{seed}"
+    def run_config(self, method: str, seed: int) -> str:
+        return f"setting~T/variant~{method}/seed~{seed}"

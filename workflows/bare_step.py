@@ -41,23 +41,23 @@ class Rollouts:
 
 
 class BareLoop:
-    """A policy in float32, its bfloat16 copies of the last `lag` + 1 steps, and AdamW.
+    """A policy in float32, its bfloat16 copies of the last `staleness` + 1 steps, and AdamW.
 
     tokenise: a row of the data to prompt ids. score: (rows, generation) to a list of rewards. For methods that need no
     more than the rollout's top K.
     """
 
     def __init__(
-        self, cell: Any, tokenise: Callable[[Any], list[int]], score: Callable[[Any, Any], list[float]]
+        self, run: Any, tokenise: Callable[[Any], list[int]], score: Callable[[Any, Any], list[float]]
     ) -> None:
-        self.panel, self.seed, self.tokenise, self.score = cell.panel, cell.seed, tokenise, score
-        self.method = registry.get(cell.method)
-        self.options = self.method.configure(cell.options)
+        self.setting, self.seed, self.tokenise, self.score = run.setting, run.seed, tokenise, score
+        self.method = registry.get(run.method)
+        self.options = self.method.configure(run.options)
         load = AutoModelForCausalLM.from_pretrained
-        self.policy = load(cell.model, dtype=torch.float32, attn_implementation="sdpa").train()
-        self.sampler = load(cell.model, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
+        self.policy = load(run.model, dtype=torch.float32, attn_implementation="sdpa").train()
+        self.sampler = load(run.model, dtype=torch.bfloat16, attn_implementation="sdpa").eval()
         self.optimizer = torch.optim.AdamW(
-            self.policy.parameters(), lr=self.panel.lr, weight_decay=self.panel.weight_decay
+            self.policy.parameters(), lr=self.setting.lr, weight_decay=self.setting.weight_decay
         )
         self.ring: list[dict[str, Tensor]] = []
         self.keep_weights()
@@ -69,16 +69,16 @@ class BareLoop:
         return losses
 
     def keep_weights(self) -> None:
-        """The weights that will sample `lag` steps from now."""
+        """The weights that will sample `staleness` steps from now."""
         weights = {name: w.to(torch.bfloat16, copy=True) for name, w in self.policy.state_dict().items()}
-        self.ring = [*self.ring, weights][-self.panel.lag - 1 :]
+        self.ring = [*self.ring, weights][-self.setting.staleness - 1 :]
 
     def sample(self, rows: list[Any], step: int) -> Rollouts:
         """A group of responses to each prompt, with rewards centred over the group as advantages."""
-        group, settings = self.panel.group, self.policy.config
+        group, settings = self.setting.group, self.policy.config
         self.sampler.load_state_dict(self.ring[0])
         prompts = [ids for row in rows for ids in [self.tokenise(row)] * group]
-        parameters = SamplingParameters(1.0, self.panel.response_length, self.panel.top_k)
+        parameters = SamplingParameters(1.0, self.setting.response_length, self.setting.top_k)
         pad_id = settings.pad_token_id or 0
         out = sample(self.sampler, prompts, parameters, {settings.eos_token_id}, pad_id, generator(self.seed, step))
         rewards = torch.tensor(self.score([row for row in rows for _ in range(group)], out)).view(-1, group)
@@ -101,11 +101,11 @@ class BareLoop:
     def update(self, rollouts: Rollouts) -> list[float]:
         """One pass of consecutive mini-batches; the loss of each."""
         losses = []
-        for part in torch.arange(len(rollouts.prompts)).chunk(self.panel.mini_batches):
+        for part in torch.arange(len(rollouts.prompts)).chunk(self.setting.mini_batches):
             loss = self.loss(Rollouts(**{name: column[part] for name, column in vars(rollouts).items()}))
             self.optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.panel.clip_grad)
+            torch.nn.utils.clip_grad_norm_(self.policy.parameters(), self.setting.clip_grad)
             self.optimizer.step()
             losses.append(loss.item())
         return losses
@@ -136,7 +136,7 @@ class BareLoop:
             )
         )
         coefficient = torch.where(part.mask, self.method.coefficient(signals, self.options), 0.0)
-        horizon = self.panel.response_length
+        horizon = self.setting.response_length
         return aggregate(
-            token_losses(coefficient, logp), part.mask, self.panel.loss_aggregation, loss_scale_factor=horizon
+            token_losses(coefficient, logp), part.mask, self.setting.loss_aggregation, loss_scale_factor=horizon
         )

@@ -24,7 +24,7 @@ LARGEST = 10**15
 
 
 class GridError(ValueError):
-    """A configuration that no cell can be built from; the message names file, field, value and what is allowed."""
+    """A configuration that no run can be built from; the message names file, field, value and what is allowed."""
 
 
 def check_values(config: dict[str, Any], origin: str) -> None:
@@ -33,7 +33,7 @@ def check_values(config: dict[str, Any], origin: str) -> None:
         raise GridError(f"{origin}: {place_of(place) or 'top level'}{problem}")
     if isinstance(config.get("methods"), dict):
         # `pg_is:` alone in YAML is null; it means a method without options.
-        config["methods"] = {label: {} if method is None else method for label, method in config["methods"].items()}
+        config["methods"] = {variant: {} if method is None else method for variant, method in config["methods"].items()}
     error = best_match(_validator().iter_errors(config))
     if error is not None:
         place = place_of(tuple(error.absolute_path)) or "top level"
@@ -42,7 +42,7 @@ def check_values(config: dict[str, Any], origin: str) -> None:
 
 
 def place_of(keys: tuple[str | int, ...]) -> str:
-    """`panels.T.train_files[0]` of the keys that lead there."""
+    """`settings.T.train_files[0]` of the keys that lead there."""
     return "".join(f"[{key}]" if isinstance(key, int) else f".{shown(key, bare=True)}" for key in keys).lstrip(".")
 
 

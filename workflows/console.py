@@ -21,7 +21,7 @@ TAIL_BYTES = 100_000
 OWN_ERROR = re.compile(r"(?:^|: )error: ")
 EXCEPTION = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit|Killed)(?::|$)")
 STATUS = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.(\w+)")
-PER_CELL = ("train", "score", "record")
+PER_RUN = ("train", "score", "record")
 # Of Snakemake's remarks without an event; whatever is not named here is shown.
 NOISE = (
     "Using shell",
@@ -129,8 +129,8 @@ class Board:
         return text
 
     def standing(self) -> str:
-        """Jobs that are done, of how many, and those of each cell by name."""
-        kinds = [f"{rule} {self.done[rule]}/{self.planned[rule]}" for rule in PER_CELL if self.planned[rule]]
+        """Jobs that are done, of how many, and those of each run by name."""
+        kinds = [f"{rule} {self.done[rule]}/{self.planned[rule]}" for rule in PER_RUN if self.planned[rule]]
         text = f"{self.done.total()} of {self.planned.total()} jobs are done"
         return f"{text} ({', '.join(kinds)})" if kinds else text
 
@@ -223,10 +223,10 @@ class Console(logging.StreamHandler[TextIO]):
 
 
 def _name(wildcards: Mapping[str, str]) -> str:
-    """A cell by its panel, method and seed; any other job by its wildcards."""
+    """A run by its setting, method and seed; any other job by its wildcards."""
     values = dict(wildcards)
-    if set(values) == {"panel", "method", "seed"}:
-        return f"{values['panel']} {values['method']} seed {values['seed']}"
+    if set(values) == {"setting", "method", "seed"}:
+        return f"{values['setting']} {values['method']} seed {values['seed']}"
     return " ".join(map(str, values.values()))
 
 

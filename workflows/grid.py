@@ -1,4 +1,4 @@
-"""From a validated configuration to cells: which trainings there are, what each reads, and where its files lie."""
+"""From a validated configuration to runs: which trainings there are, what each reads, and where its files lie."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from eval.labels import distinct_titles
+from eval.variants import distinct_titles
 from methods import registry
-from methods.backend.cell import Cell
-from methods.backend.panel import CellError
+from methods.backend import renamed
 from methods.backend.requirements import vocabulary_problem
 from methods.backend.rollout.engines import NOT_INSTALLED
 from methods.backend.run.data_check import path_problem
 from methods.backend.run.model_check import folder_problem, length_problem
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import ConfigError
 from methods.config import MethodConfigError
 from workflows import sweep
 from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
@@ -35,7 +36,7 @@ __all__ = ["Grid", "GridError", "Source"]
 
 @dataclass(frozen=True)
 class Source:
-    """What a panel's trainings start from: a model directory, parquet files, a reward, and a task to score with."""
+    """What a setting's trainings start from: a model directory, parquet files, a reward, and a task to score with."""
 
     model: str
     train_files: list[str]
@@ -50,11 +51,13 @@ class Grid:
 
     config: Mapping[str, Any]
     origin: str
-    _cells: dict[str, dict[str, Cell]] = field(default_factory=dict, repr=False, compare=False)
+    _runs: dict[str, dict[str, RunConfig]] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
     def check(cls, config: dict[str, Any], origin: str) -> Grid:
-        """Validate a configuration and every cell of it; fills in the schema's defaults. Raises GridError."""
+        """Validate a configuration and every run of it; fills in the schema's defaults. Raises GridError."""
+        if (old := renamed.old_key(config)) is not None:
+            raise GridError(f"{origin}: {old}")
         check_values(config, origin)
         sweep.expand(config, origin)
         known, wanted = list(config["methods"]), config.get("reference")
@@ -65,8 +68,8 @@ class Grid:
         for problems in (grid._wrong_worlds(), grid._wrong_models(), grid._wrong_methods(), grid._too_many_runs()):
             for problem in problems:
                 raise GridError(f"{origin}: {problem}")
-        grid.cells()
-        grid.token_cells()
+        grid.runs()
+        grid.token_runs()
         grid.check_scoring()
         return grid
 
@@ -76,73 +79,77 @@ class Grid:
         return f"results/{self.config['tier']}"
 
     def keys(self, section: str = "grid") -> list[tuple[str, str, int]]:
-        """(panel, label, seed) of every cell of `grid` or `token_grid`, in order, without repeats."""
+        """(setting, variant, seed) of every run of `grid` or `token_grid`, in order, without repeats."""
         found: dict[tuple[str, str, int], None] = {}
         for i, block in enumerate(self.config[section]):
-            labels = list(self.config["methods"]) if block["methods"] == "all" else block["methods"]
+            variants = list(self.config["methods"]) if block["methods"] == "all" else block["methods"]
             seeds = block["seeds"] if isinstance(block["seeds"], list) else range(block["seeds"]["count"])
-            for panel in block["panels"]:
-                self._require(f"{section}[{i}].panels", panel, "panels")
-                for label in labels:
-                    self._require(f"{section}[{i}].methods", label, "methods")
+            for setting in block["settings"]:
+                self._require(f"{section}[{i}].settings", setting, "settings")
+                for variant in variants:
+                    self._require(f"{section}[{i}].methods", variant, "methods")
                     for seed in seeds:
-                        found[(panel, label, seed)] = None
+                        found[(setting, variant, seed)] = None
         return list(found)
 
-    def cells(self) -> dict[str, Cell]:
-        """{place below runs/: cell} of every training of `grid`, each built and checked once. Raises GridError."""
+    def runs(self) -> dict[str, RunConfig]:
+        """{place below runs/: run} of every training of `grid`, each built and checked once. Raises GridError."""
         return self._built("grid", "runs", "work")
 
-    def token_cells(self) -> dict[str, Cell]:
-        """{place below tokens/: cell} of the token study. Raises GridError where a panel records no tokens."""
+    def token_runs(self) -> dict[str, RunConfig]:
+        """{place below tokens/: run} of the token study. Raises GridError where a setting records no tokens."""
         return self._built("token_grid", "tokens", "work_tokens")
 
-    def _built(self, section: str, folder: str, work: str) -> dict[str, Cell]:
-        if section not in self._cells:
+    def _built(self, section: str, folder: str, work: str) -> dict[str, RunConfig]:
+        if section not in self._runs:
             keys = self.keys(section)
-            for panel in dict.fromkeys(key[0] for key in keys if section == "token_grid"):
-                if self.config["panels"][panel].get("tokens") is None:
-                    raise GridError(f"{self.origin}: panels.{panel}.tokens is missing, and token_grid names this panel")
-            self._cells[section] = {self.path(*key): self.cell(*key, folder=folder, work=work) for key in keys}
-        return self._cells[section]
+            for setting in dict.fromkeys(key[0] for key in keys if section == "token_grid"):
+                if self.config["settings"][setting].get("tokens") is None:
+                    raise GridError(
+                        f"{self.origin}: settings.{setting}.tokens is missing, and token_grid names this setting"
+                    )
+            self._runs[section] = {self.path(*key): self.run_config(*key, folder=folder, work=work) for key in keys}
+        return self._runs[section]
 
-    def path(self, panel: str, label: str, seed: int | str) -> str:
-        """A cell's place below runs/ and scores/."""
-        return f"panel~{panel}/method~{label}/seed~{seed}"
+    def path(self, setting: str, variant: str, seed: int | str) -> str:
+        """A run's place below runs/ and scores/."""
+        return f"setting~{setting}/variant~{variant}/seed~{seed}"
 
-    def source(self, panel: str) -> Source:
-        """Where a panel's model and data come from. Raises GridError."""
-        settings = self.config["panels"][panel]
-        own = [name for name in ("model_path", "train_files", "val_files", "reward_function") if name in settings]
-        toy = [name for name in ("world", "model") if name in settings]
+    def source(self, setting: str) -> Source:
+        """Where a setting's model and data come from. Raises GridError."""
+        given = self.config["settings"][setting]
+        own = [name for name in ("model_path", "train_files", "val_files", "reward_function") if name in given]
+        toy = [name for name in ("world", "model") if name in given]
         if own and toy:
-            raise GridError(f"{self.origin}: panels.{panel} has both {toy[0]!r} and {own[0]!r}: allowed is one kind")
+            raise GridError(
+                f"{self.origin}: settings.{setting} has both {toy[0]!r} and {own[0]!r}: allowed is one kind"
+            )
         if own:
-            return self._own_source(panel, settings)
+            return self._own_source(setting, given)
         for name, section in (("world", "worlds"), ("model", "models")):
-            if name not in settings:
-                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing (or give model_path and data)")
-            self._require(f"panels.{panel}.{name}", settings[name], section)
-        world = f"{self.results}/worlds/{settings['world']}"
+            if name not in given:
+                raise GridError(f"{self.origin}: settings.{setting}.{name} is missing (or give model_path and data)")
+            self._require(f"settings.{setting}.{name}", given[name], section)
+        world = f"{self.results}/worlds/{given['world']}"
         return Source(
-            model=f"{self.results}/warm_starts/{self.warm_start(panel)}",
+            model=f"{self.results}/warm_starts/{self.warm_start(setting)}",
             train_files=[f"{world}/train.parquet"],
             val_files=[f"{world}/test.parquet"],
             reward_function={"path": TOY_REWARD, "name": "compute_score"},
             task={"name": "sort"},
         )
 
-    def _own_source(self, panel: str, settings: Mapping[str, Any]) -> Source:
+    def _own_source(self, setting: str, given: Mapping[str, Any]) -> Source:
         for name in ("model_path", "train_files", "val_files", "reward_function"):
-            if name not in settings:
-                raise GridError(f"{self.origin}: panels.{panel}.{name} is missing beside your own model or data")
-        paths = {"model_path": [settings["model_path"]], "reward_function.path": [settings["reward_function"]["path"]]}
-        paths |= {name: settings[name] for name in ("train_files", "val_files")}
-        paths |= {"task.include_path": [settings["task"]["include_path"]]} if "task" in settings else {}
+            if name not in given:
+                raise GridError(f"{self.origin}: settings.{setting}.{name} is missing beside your own model or data")
+        paths = {"model_path": [given["model_path"]], "reward_function.path": [given["reward_function"]["path"]]}
+        paths |= {name: given[name] for name in ("train_files", "val_files")}
+        paths |= {"task.include_path": [given["task"]["include_path"]]} if "task" in given else {}
         for name, values in paths.items():
             kind = "directory" if name in ("model_path", "task.include_path") else "file"
             for value in values:
-                where = f"{self.origin}: panels.{panel}.{name} = {shown(value, bare=True)}"
+                where = f"{self.origin}: settings.{setting}.{name} = {shown(value, bare=True)}"
                 if set(value) & set(PATTERN):
                     raise GridError(f"{where}: allowed is a path without {' '.join(PATTERN)}, which read as a pattern")
                 if not os.path.exists(value):
@@ -153,46 +160,46 @@ class Grid:
                     name
                 )
                 if problem is not None and (wrong := problem(value)) is not None:
-                    raise GridError(f"{self.origin}: panels.{panel}.{name} = {wrong}")
+                    raise GridError(f"{self.origin}: settings.{setting}.{name} = {wrong}")
         return Source(
-            model=settings["model_path"],
-            train_files=list(settings["train_files"]),
-            val_files=list(settings["val_files"]),
-            reward_function=dict(settings["reward_function"]),
-            task=dict(settings.get("task", {})),
+            model=given["model_path"],
+            train_files=list(given["train_files"]),
+            val_files=list(given["val_files"]),
+            reward_function=dict(given["reward_function"]),
+            task=dict(given.get("task", {})),
         )
 
     def check_scoring(self) -> None:
         """What lm-eval can score. Raises GridError."""
         scoring = self.config["scoring"]
-        for panel in dict.fromkeys(key[0] for key in self.keys()):
-            settings = self.config["panels"][panel]
-            where = f"{self.origin}: panels.{panel}"
-            if "world" in settings and "task" in settings:
-                raise GridError(f"{where}.task: a toy panel has its own; allowed with model_path")
-            if "world" in settings:
-                rows = self.config["worlds"][settings["world"]]["test_prompts"]
-                whose = f"worlds.{settings['world']}.test_prompts = {rows}"
-            elif "task" in settings:
-                template = settings.get("chat_template")
+        for setting in dict.fromkeys(key[0] for key in self.keys()):
+            given = self.config["settings"][setting]
+            where = f"{self.origin}: settings.{setting}"
+            if "world" in given and "task" in given:
+                raise GridError(f"{where}.task: a toy setting has its own; allowed with model_path")
+            if "world" in given:
+                rows = self.config["worlds"][given["world"]]["test_prompts"]
+                whose = f"worlds.{given['world']}.test_prompts = {rows}"
+            elif "task" in given:
+                template = given.get("chat_template")
                 if template is not None:
                     raise GridError(
                         f"{where}.chat_template = {template!r}: allowed is null where a task scores, since scoring "
                         "renders with the model folder's own (put the template there)"
                     )
-                if len(settings["val_files"]) > 1:
+                if len(given["val_files"]) > 1:
                     raise GridError(f"{where}.val_files: allowed is one file where a task scores it")
-                wrong = task_problem(settings["task"]["name"], settings["task"]["include_path"], scoring["repeats"])
+                wrong = task_problem(given["task"]["name"], given["task"]["include_path"], scoring["repeats"])
                 if wrong is not None:
                     raise GridError(f"{where}.{wrong}")
-                rows = self._rows(panel, settings["val_files"][0])
-                whose = f"the {rows} rows of panels.{panel}.val_files"
+                rows = self._rows(setting, given["val_files"][0])
+                whose = f"the {rows} rows of settings.{setting}.val_files"
             else:
                 continue
             if scoring["problems"] > rows:
                 raise GridError(f"{self.origin}: scoring.problems = {scoring['problems']}: allowed is at most {whose}")
 
-    def _rows(self, panel: str, path: str) -> int:
+    def _rows(self, setting: str, path: str) -> int:
         # Imported here: a toy grid needs no parquet reader to be checked.
         import pyarrow.parquet as pq
 
@@ -201,7 +208,7 @@ class Grid:
         except (OSError, ValueError) as error:
             told = " ".join(str(error).split())
             raise GridError(
-                f"{self.origin}: panels.{panel}.val_files = {path}: not a readable parquet file ({told})"
+                f"{self.origin}: settings.{setting}.val_files = {path}: not a readable parquet file ({told})"
             ) from None
 
     def check_engines(self, vllm: bool) -> None:
@@ -209,39 +216,41 @@ class Grid:
         if "vllm" in self.config["mismatch"]["engines"] and not vllm:
             raise GridError(f"{self.origin}: mismatch.engines = 'vllm': {NOT_INSTALLED}, or leave it out")
 
-    def warm_start(self, panel: str) -> str:
-        """Name of the toy model that a panel starts from."""
-        settings = self.config["panels"][panel]
-        return f"{settings['model']}-{settings['world']}-ws{settings['warm_start_seed']}"
+    def warm_start(self, setting: str) -> str:
+        """Name of the toy model that a setting starts from."""
+        given = self.config["settings"][setting]
+        return f"{given['model']}-{given['world']}-ws{given['warm_start_seed']}"
 
-    def cell(self, panel: str, label: str, seed: int, folder: str = "runs", work: str = "work") -> Cell:
-        """A checked cell; its results go below `folder`, a running training below `work`.
+    def run_config(self, setting: str, variant: str, seed: int, folder: str = "runs", work: str = "work") -> RunConfig:
+        """A checked run; its results go below `folder`, a running training below `work`.
 
-        Raises GridError naming panel and method.
+        Raises GridError naming setting and method.
         """
-        settings = {k: v for k, v in self.config["panels"][panel].items() if k not in (*SOURCE_FIELDS, "task")}
-        overrides = settings.pop("overrides", [])
-        method = self.config["methods"][label]
-        source, where = self.source(panel), self.path(panel, label, seed)
-        world = self.config["worlds"].get(self.config["panels"][panel].get("world"))
+        given = {k: v for k, v in self.config["settings"][setting].items() if k not in (*SOURCE_FIELDS, "task")}
+        overrides = given.pop("overrides", [])
+        method = self.config["methods"][variant]
+        source, where = self.source(setting), self.path(setting, variant, seed)
+        world = self.config["worlds"].get(self.config["settings"][setting].get("world"))
         if world is not None:
-            settings.setdefault("prompt_length", world["numbers"] + 2)
-            settings.setdefault("response_length", world["numbers"] + 1)
-            wrong = _world_problem(settings, world)
+            given.setdefault("prompt_length", world["numbers"] + 2)
+            given.setdefault("response_length", world["numbers"] + 1)
+            wrong = _world_problem(given, world)
             if wrong is not None:
-                raise GridError(f"{self.origin}: panels.{panel}.{wrong} {self.config['panels'][panel]['world']}")
+                raise GridError(
+                    f"{self.origin}: settings.{setting}.{wrong} {self.config['settings'][setting]['world']}"
+                )
             # Else `5 <sep> 7` would be read, and paid, as `5 7`.
-            settings.setdefault("reward_special_tokens", True)
+            given.setdefault("reward_special_tokens", True)
             vocabulary = world["limit"] + 5
         try:
-            cell = Cell.build(
+            run = RunConfig.build(
                 {
-                    "label": label,
-                    "method": method.get("method", label),
+                    "variant": variant,
+                    "method": method.get("method", variant),
                     "options": method.get("options", {}),
                     "seed": seed,
-                    "panel": settings,
-                    "panel_name": panel,
+                    "setting": given,
+                    "setting_name": setting,
                     "model": source.model,
                     "train_files": source.train_files,
                     "val_files": source.val_files,
@@ -252,31 +261,32 @@ class Grid:
                     "work": f"{self.results}/{work}/{where}",
                 }
             )
-        except CellError as error:
-            raise GridError(f"{self.origin}: panels.{panel}, methods.{label}: {error}") from None
-        wrong = None if world is None else vocabulary_problem(cell.method, cell.needs, cell.panel.top_k, vocabulary)
+        except ConfigError as error:
+            raise GridError(f"{self.origin}: settings.{setting}, methods.{variant}: {error}") from None
+        wrong = None if world is None else vocabulary_problem(run.method, run.needs, run.setting.top_k, vocabulary)
         if wrong is not None:
-            raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
+            raise GridError(f"{self.origin}: settings.{setting}.{wrong}")
         if world is None:
             config = json.loads(Path(source.model, "config.json").read_text())
-            wrong = length_problem(config, cell.panel.prompt_length, cell.panel.response_length)
+            wrong = length_problem(config, run.setting.prompt_length, run.setting.response_length)
             if wrong is not None:
-                raise GridError(f"{self.origin}: panels.{panel}.{wrong}")
-        return cell
+                raise GridError(f"{self.origin}: settings.{setting}.{wrong}")
+        return run
 
-    def labels(self) -> dict[str, dict[str, Any]]:
-        """{label: title, provenance, options} of the configuration's methods in their order, for tables and figures."""
+    def variants(self) -> dict[str, dict[str, Any]]:
+        """{variant: title, provenance, options} of the configuration's methods in their order, for tables and
+        figures."""
         out = {}
-        for label, settings in self.config["methods"].items():
-            method = registry.get(settings.get("method", label))
-            out[label] = {
-                "title": settings.get("title", method.title),
+        for variant, given in self.config["methods"].items():
+            method = registry.get(given.get("method", variant))
+            out[variant] = {
+                "title": given.get("title", method.title),
                 "mark": method.mark,
                 "source": method.source,
-                "options": dict(vars(method.configure(settings.get("options")))),
-            } | {key: settings[key] for key in ("colour",) if key in settings}
+                "options": dict(vars(method.configure(given.get("options")))),
+            } | {key: given[key] for key in ("colour",) if key in given}
         titles = distinct_titles(out)
-        return {label: entry | {"title": titles[label]} for label, entry in out.items()}
+        return {variant: entry | {"title": titles[variant]} for variant, entry in out.items()}
 
     def size(self, section: str) -> int:
         """How many runs a section asks for; a run that two blocks name counts twice."""
@@ -285,7 +295,7 @@ class Grid:
             methods = self.config["methods"] if block["methods"] == "all" else block["methods"]
             seeds = block["seeds"]
             number = len(seeds) if isinstance(seeds, list) else seeds["count"]
-            total += len(block["panels"]) * len(methods) * number
+            total += len(block["settings"]) * len(methods) * number
         return total
 
     def summary(self) -> str:
@@ -294,7 +304,7 @@ class Grid:
         for section, what in (("grid", ""), ("token_grid", " of the token study")):
             keys = self.keys(section)
             if keys:
-                parts = zip(("panel", "method", "seed"), zip(*keys, strict=True), strict=True)
+                parts = zip(("setting", "method", "seed"), zip(*keys, strict=True), strict=True)
                 counts = ", ".join(_count(len(set(names)), part) for part, names in parts)
                 said.append(f"{_count(len(keys), 'run')}{what} ({counts})")
         return f"[grid] {self.config['tier']}: {' and '.join(said) or 'no runs'}"
@@ -302,7 +312,7 @@ class Grid:
     def _too_many_runs(self) -> Iterator[str]:
         for section in ("grid", "token_grid"):
             if self.size(section) > MOST_RUNS:
-                yield f"{section}: {self.size(section)} runs (panels x methods x seeds); allowed are up to {MOST_RUNS}"
+                yield f"{section}: {self.size(section)} runs (settings x methods x seeds); allowed are up to {MOST_RUNS}"
 
     def _wrong_worlds(self) -> Iterator[str]:
         for name, world in self.config["worlds"].items():
@@ -319,14 +329,14 @@ class Grid:
 
     def _wrong_methods(self) -> Iterator[str]:
         """Of every method of the configuration, since tables and figures list those of no grid too."""
-        for label, settings in self.config["methods"].items():
-            for name, value in settings.get("options", {}).items():
+        for variant, given in self.config["methods"].items():
+            for name, value in given.get("options", {}).items():
                 if isinstance(value, str) and reads_as_number(value):
-                    yield f"methods.{label}.options.{name} = {value!r}: allowed is a number or a word{NUMBER_HINT}"
+                    yield f"methods.{variant}.options.{name} = {value!r}: allowed is a number or a word{NUMBER_HINT}"
             try:
-                registry.get(settings.get("method", label)).configure(settings.get("options"))
+                registry.get(given.get("method", variant)).configure(given.get("options"))
             except (registry.UnknownMethodError, MethodConfigError) as error:
-                yield f"methods.{label}: {error}"
+                yield f"methods.{variant}: {error}"
 
     def _wrong_models(self) -> Iterator[str]:
         for name, model in self.config["models"].items():
@@ -341,22 +351,22 @@ class Grid:
             raise GridError(f"{self.origin}: {not_known(field, value, section, self.config[section])}")
 
 
-def _world_problem(settings: Mapping[str, Any], world: Mapping[str, Any]) -> str | None:
-    """What of a panel's settings its toy world cannot give; None when it gives all."""
+def _world_problem(given: Mapping[str, Any], world: Mapping[str, Any]) -> str | None:
+    """What of a setting's settings its toy world cannot give; None when it gives all."""
     prompt, vocabulary = world["numbers"] + 2, world["limit"] + 5
-    if settings["prompt_length"] < prompt:
-        return f"prompt_length = {settings['prompt_length']}: allowed is >= {prompt}, the prompts of world"
-    if settings["prompts"] > world["train_prompts"]:
+    if given["prompt_length"] < prompt:
+        return f"prompt_length = {given['prompt_length']}: allowed is >= {prompt}, the prompts of world"
+    if given["prompts"] > world["train_prompts"]:
         rows = world["train_prompts"]
-        return f"prompts = {settings['prompts']}: allowed is 1 to train_prompts = {rows} of world"
-    if settings.get("top_k", 0) > vocabulary:
-        return f"top_k = {settings['top_k']}: allowed is 0 to the vocabulary size {vocabulary} of world"
-    ks = (settings.get("tokens") or {}).get("ks", [])
+        return f"prompts = {given['prompts']}: allowed is 1 to train_prompts = {rows} of world"
+    if given.get("top_k", 0) > vocabulary:
+        return f"top_k = {given['top_k']}: allowed is 0 to the vocabulary size {vocabulary} of world"
+    ks = (given.get("tokens") or {}).get("ks", [])
     if max(ks, default=0) > vocabulary:
         return f"tokens.ks = {ks}: allowed are sizes up to the vocabulary size {vocabulary} of world"
     return None
 
 
 def _count(number: int, what: str) -> str:
-    """`1 panel`, `3 panels`."""
+    """`1 setting`, `3 settings`."""
     return f"{number} {what}{'' if number == 1 else 's'}"

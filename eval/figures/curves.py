@@ -1,8 +1,8 @@
 """Reward and accuracy against the training step: a line per method, a band over seeds.
 
-    python -m eval.figures.curves --curves curves.csv --labels labels.json --output curves.svg
+    python -m eval.figures.curves --curves curves.csv --variants variants.json --output curves.svg
 
-A row of axes per panel (training settings), in the order of `--panels`. Lines are means over seeds, bands the range
+A row of axes per setting (training settings), in the order of `--settings`. Lines are means over seeds, bands the range
 over seeds (lowest to highest). The left metric is smoothed by a centred moving mean, said on the axis; accuracy is not.
 Three accuracies are on three scales, so the axes say which they show: the rollout reward (training prompts, the rollout
 policy's samples), verl's validation (test prompts, the training's temperature) and lm-eval's avg@k (its own).
@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from eval.figures.style import MARKS, Label, new_figure, read_labels, save, spread
+from eval.figures.style import MARKS, Look, new_figure, read_variants, save, spread
 from eval.files import InputError, in_order, read_csv
 from eval.tables import REWARD, TIDY, VALIDATION
 
@@ -28,19 +28,19 @@ Series = dict[str, dict[str, tuple[NDArray[Any], NDArray[Any]]]]
 
 
 def read_series(rows: Sequence[Mapping[str, str]], metric: str) -> Series:
-    """{panel: {method: (steps [T], values [seeds, T])}} at the steps that all seeds of a method have."""
-    cells: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
+    """{setting: {method: (steps [T], values [seeds, T])}} at the steps that all seeds of a method have."""
+    by_variant: dict[tuple[str, str], dict[int, dict[int, float]]] = {}
     for row in rows:
         if row["metric"] == metric:
-            seeds = cells.setdefault((row["panel"], row["method"]), {})
+            seeds = by_variant.setdefault((row["setting"], row["variant"]), {})
             seeds.setdefault(int(row["seed"]), {})[int(row["step"])] = float(row["value"])
     series: Series = {}
-    for (panel, method), seeds in cells.items():
+    for (setting, variant), seeds in by_variant.items():
         steps = sorted(set.intersection(*(set(values) for values in seeds.values())))
         if not steps:
-            raise InputError(f"panel {panel}, {method}: the seeds {sorted(seeds)} share no step of {metric!r}")
+            raise InputError(f"setting {setting}, {variant}: the seeds {sorted(seeds)} share no step of {metric!r}")
         table = np.array([[values[step] for step in steps] for _, values in sorted(seeds.items())])
-        series.setdefault(panel, {})[method] = (np.array(steps), table)
+        series.setdefault(setting, {})[variant] = (np.array(steps), table)
     return series
 
 
@@ -57,50 +57,50 @@ def choose_accuracy(rows: Sequence[Mapping[str, str]]) -> str:
     steps: dict[str, set[str]] = {}
     for row in rows:
         if row["metric"] == VALIDATION or row["metric"].startswith("avg@"):
-            lines.setdefault(row["metric"], set()).add((row["panel"], row["method"]))
+            lines.setdefault(row["metric"], set()).add((row["setting"], row["variant"]))
             steps.setdefault(row["metric"], set()).add(row["step"])
     if not steps:
         raise InputError(f"the curves hold neither {VALIDATION!r} nor an avg@k")
     return max(sorted(steps), key=lambda metric: (len(lines[metric]), len(steps[metric])))
 
 
-def draw_lines(axes: Any, lines: Mapping[str, Any], labels: Mapping[str, Label], window: int) -> dict[str, float]:
-    """Draw a panel's lines and bands in the order of `labels`; returns {method: height of the line's end}."""
+def draw_lines(axes: Any, lines: Mapping[str, Any], variants: Mapping[str, Look], window: int) -> dict[str, float]:
+    """Draw a setting's lines and bands in the order of `labels`; returns {method: height of the line's end}."""
     ends = {}
-    for method, label in labels.items():
-        if method not in lines:
+    for variant, look in variants.items():
+        if variant not in lines:
             continue
-        steps, values = lines[method]
+        steps, values = lines[variant]
         values = moving_mean(values, window)
         mean = values.mean(axis=0)
-        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=label.colour, alpha=0.11, linewidth=0)
+        axes.fill_between(steps, values.min(axis=0), values.max(axis=0), color=look.colour, alpha=0.11, linewidth=0)
         few = len(steps) < 12
         axes.plot(
             steps,
             mean,
-            color=label.colour,
-            linestyle=label.dashes,
+            color=look.colour,
+            linestyle=look.dashes,
             linewidth=1.9,
-            marker=label.marker or ("o" if few else None),
+            marker=look.marker or ("o" if few else None),
             markevery=1 if few else len(steps) // 8,
-            markersize=5 if label.marker else 3.5,
+            markersize=5 if look.marker else 3.5,
         )
-        ends[method] = float(mean[-1])
+        ends[variant] = float(mean[-1])
     axes.margins(x=0.01)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.set_xlabel("training step")
     return ends
 
 
-def label_ends(axes: Any, ends: Mapping[str, float], labels: Mapping[str, Label]) -> None:
+def label_ends(axes: Any, ends: Mapping[str, float], variants: Mapping[str, Look]) -> None:
     """Write each method's name right of its line's end, moved apart where they would overlap."""
     low, high = axes.get_ylim()
     names = list(ends)
     heights = spread([(ends[name] - low) / (high - low) for name in names], 0.066, 0.0, 1.0)
     for name, height in zip(names, heights, strict=True):
-        label = labels[name]
+        look = variants[name]
         axes.annotate(
-            f"{label.title} [{label.mark}]",
+            f"{look.title} [{look.mark}]",
             xy=(1.0, (ends[name] - low) / (high - low)),
             xytext=(1.1, height),
             xycoords="axes fraction",
@@ -109,8 +109,8 @@ def label_ends(axes: Any, ends: Mapping[str, float], labels: Mapping[str, Label]
             arrowprops={
                 "arrowstyle": "-",
                 "relpos": (0.0, 0.5),
-                "color": label.colour,
-                "linestyle": label.dashes,
+                "color": look.colour,
+                "linestyle": look.dashes,
                 "linewidth": 0.9,  # thinner than a line, or it would look like its continuation
                 "shrinkA": 3,
                 "shrinkB": 0,
@@ -118,10 +118,10 @@ def label_ends(axes: Any, ends: Mapping[str, float], labels: Mapping[str, Label]
         )
 
 
-def temperature_note(rows: Sequence[Mapping[str, str]], metric: str, panel: str) -> str:
-    """`, temperature 1`: at which a panel's accuracy was sampled; empty where the table does not say."""
+def temperature_note(rows: Sequence[Mapping[str, str]], metric: str, setting: str) -> str:
+    """`, temperature 1`: at which a setting's accuracy was sampled; empty where the table does not say."""
     name = "val/temperature" if metric == VALIDATION else "sampling/temperature"
-    found = {float(row["value"]) for row in rows if row["metric"] == name and row["panel"] == panel}
+    found = {float(row["value"]) for row in rows if row["metric"] == name and row["setting"] == setting}
     return f", temperature {' and '.join(f'{value:g}' for value in sorted(found))}" if found else ""
 
 
@@ -143,26 +143,26 @@ def draw(args: argparse.Namespace) -> None:
     for name, series in ((args.reward, reward_of), (accuracy, accuracy_of)):
         if not series:
             raise InputError(f"{args.curves}: no {name!r}; it has {sorted({row['metric'] for row in rows})}")
-    labels = read_labels(args.labels, {row["method"] for row in rows})
-    panels = in_order(reward_of, args.panels)
+    variants = read_variants(args.variants, {row["variant"] for row in rows})
+    settings = in_order(reward_of, args.settings)
     if {p: set(lines) for p, lines in reward_of.items()} != {p: set(lines) for p, lines in accuracy_of.items()}:
         raise InputError(f"{args.curves}: {args.reward!r} and {accuracy!r} are not there for the same methods")
     counts = {len(values) for lines in accuracy_of.values() for _, values in lines.values()}
     scale = "Accuracy: verl's validation" if accuracy == VALIDATION else "Accuracy: lm-eval, the scored checkpoints"
     note = f"{seed_note(counts)} {scale}; the rollout reward is another scale (training prompts, an older policy).\n"
     note += f"Formula: {', '.join(f'[{mark}] {text}' for mark, text in MARKS.items())}."
-    figure, grid = new_figure(len(panels), 2, (11.4, 0.5 + 3.9 * len(panels)), note)
+    figure, grid = new_figure(len(settings), 2, (11.4, 0.5 + 3.9 * len(settings)), note)
     smoothed = f", moving mean of {args.smooth} steps" if args.smooth > 1 else ""
     source = "validation samples" if accuracy == VALIDATION else f"lm-eval {accuracy}"
     left_title, left_unit = ("Rollout reward", "mean reward") if args.reward == REWARD else (args.reward, args.reward)
-    for panel, (left, right) in zip(panels, grid, strict=True):
-        draw_lines(left, reward_of[panel], labels, args.smooth)
-        label_ends(right, draw_lines(right, accuracy_of[panel], labels, 1), labels)
-        prefix = f"{panel}: " if len(panels) > 1 else ""
+    for setting, (left, right) in zip(settings, grid, strict=True):
+        draw_lines(left, reward_of[setting], variants, args.smooth)
+        label_ends(right, draw_lines(right, accuracy_of[setting], variants, 1), variants)
+        prefix = f"{setting}: " if len(settings) > 1 else ""
         left.set_title(f"{prefix}{left_title}", parse_math=False)
         right.set_title(f"{prefix}Accuracy of the current weights", parse_math=False)
         left.set_ylabel(f"{left_unit}{smoothed}", parse_math=False)
-        right.set_ylabel(f"accuracy ({source}{temperature_note(rows, accuracy, panel)})", parse_math=False)
+        right.set_ylabel(f"accuracy ({source}{temperature_note(rows, accuracy, setting)})", parse_math=False)
     texts = {"Title": f"{left_title} and accuracy against training step", "Description": note.replace("\n", " ")}
     save(figure, args.output, texts)
 
@@ -171,10 +171,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     """The command line; see the module docstring."""
     parser = argparse.ArgumentParser(prog="python -m eval.figures.curves", description=__doc__.splitlines()[0])
     parser.add_argument("--curves", type=Path, required=True, help="curves.csv of eval.tables")
-    parser.add_argument("--labels", type=Path, required=True, help="labels.json")
+    parser.add_argument("--variants", type=Path, required=True, help="variants.json")
     parser.add_argument("--output", type=Path, required=True, help="curves.svg")
     parser.add_argument("--reward", default=REWARD, help=f"metric of the left axes (default {REWARD})")
-    parser.add_argument("--panels", nargs="+", help="their order, that of the configuration (default by name)")
+    parser.add_argument("--settings", nargs="+", help="their order, that of the configuration (default by name)")
     parser.add_argument("--accuracy", help="metric of the right axes (default: the accuracy with the most steps)")
     parser.add_argument("--smooth", type=int, default=5, help="steps of the reward's moving mean, odd; 1 for none")
     return parser.parse_args(arguments)

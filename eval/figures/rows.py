@@ -14,7 +14,7 @@ from torch import Tensor
 # What the rows are, in one sentence for the captions; the numbers are our choice [N].
 STATED = (
     "{rows:,} synthetic rows [N], seed {seed}: {vocab:,} tokens, mu proportional to rank^-1.5 times exp of a standard "
-    "normal, logits of pi those of mu plus normal noise of .1 to 1 (one width a row), k drawn from mu"
+    "normal, logits of pi those of mu plus normal noise of 0.1 to 1 (one width a row), k drawn from mu"
 )
 
 

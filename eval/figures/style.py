@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from eval.files import InputError, read_json, write_text
-from eval.labels import distinct_titles
+from eval.variants import distinct_titles
 
 # Okabe and Ito's palette, without its yellow (unreadable on white): told apart with any common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -57,8 +57,8 @@ SETTINGS: dict[Any, Any] = {
 
 
 @dataclass(frozen=True)
-class Label:
-    """How one method label is shown. marker: empty for the first lines of a colour."""
+class Look:
+    """How one variant is shown. marker: empty for the first lines of a colour."""
 
     title: str
     mark: str
@@ -67,19 +67,19 @@ class Label:
     marker: str = ""
 
 
-def read_labels(path: Path, methods: Iterable[str]) -> dict[str, Label]:
-    """{label: Label} for `methods`, in the order of labels.json, which also decides the looks.
+def read_variants(path: Path, variants: Iterable[str]) -> dict[str, Look]:
+    """{variant: Look} for `methods`, in the order of variants.json, which also decides the looks.
 
-    labels.json is {label: {"title": text, "mark": F | S | I | N, "options": {...}, "colour": "#rrggbb"}}, the last two
-    optional. No two labels share a look (`looks`) or a title (`eval.labels`).
+    variants.json is {variant: {"title": text, "mark": F | S | I | N, "options": {...}, "colour": "#rrggbb"}}, the
+    last two optional. No two labels share a look (`looks`) or a title (`eval.variants`).
     """
-    content, wanted = read_json(path, "labels"), set(methods)
+    content, wanted = read_json(path, "variants"), set(variants)
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected an object of labels, got {type(content).__name__}")
     if wanted - content.keys():
         raise InputError(f"{path}: no entry for {sorted(wanted - content.keys())}; it has {sorted(content)}")
     for name, entry in content.items():
-        where = f"{path}, label {name}"
+        where = f"{path}, variant {name}"
         title, mark = (entry.get("title"), entry.get("mark")) if isinstance(entry, dict) else (None, None)
         colour = entry.get("colour") or PALETTE[0] if isinstance(entry, dict) else ""
         if not isinstance(title, str) or not title or mark not in MARKS:
@@ -91,7 +91,7 @@ def read_labels(path: Path, methods: Iterable[str]) -> dict[str, Label]:
     except ValueError as error:
         raise InputError(f"{path}: {error}") from error
     titles = distinct_titles(content)
-    return {name: Label(titles[name], content[name]["mark"], *chosen[name]) for name in content if name in wanted}
+    return {name: Look(titles[name], content[name]["mark"], *chosen[name]) for name in content if name in wanted}
 
 
 def _wishes(name: str) -> list[str]:
@@ -100,11 +100,11 @@ def _wishes(name: str) -> list[str]:
 
 
 def looks(colours: Mapping[str, str | None]) -> dict[str, tuple[str, Any, str]]:
-    """{label: (colour, dashes, marker)}, no two alike; colours: of each label, or None to have one chosen.
+    """{variant: (colour, dashes, marker)}, no two alike; colours: of each label, or None to have one chosen.
 
     A label asks for the colour that its name stands for and gets it, or the next one, among those used least so far.
     So a label added at the end changes no other, one added elsewhere few; a colour of its own pins a label's.
-    Raises ValueError for more labels of one colour than there are looks.
+    Raises ValueError for more Variants of one colour than there are looks.
     """
     used: dict[str, int] = {}
     found = {}

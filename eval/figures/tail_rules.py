@@ -17,7 +17,7 @@ from eval.figures.style import DASHES, MARKS, PALETTE, new_figure, save
 from methods.directions import TAIL_RULES, TailRule, full_direction, reduced_direction, sampled_slot
 from methods.measures import FORWARD_KL, reduced_value
 from methods.signals import Support
-from methods.support import masses, united
+from methods.support import masses, with_sampled
 
 CANDIDATES = (1, 2, 3, 5, 10, 20, 50, 100)
 ROWS, VOCAB = 3000, 2000
@@ -33,15 +33,15 @@ TITLES: Mapping[TailRule, str] = {
 def errors(rows: Rows, top_k: int) -> tuple[dict[TailRule, tuple[float, float]], int]:
     """({rule: (share of wrong signs, mean absolute error)}, rows) over rows whose reduced KL is above OUTSIDE."""
     logp_mu, logp_pi = rows.mu.log(), rows.pi.log()
-    ids, valid = united(rows.mu.topk(top_k, dim=-1).indices, rows.sampled)
+    ids, valid = with_sampled(rows.mu.topk(top_k, dim=-1).indices, rows.sampled)
     support = Support(ids, logp_mu.gather(-1, ids), logp_pi.gather(-1, ids), valid)
-    cells = masses(support, rows.mu.shape[-1])
+    classes = masses(support, rows.mu.shape[-1])
     exact = full_direction(FORWARD_KL, rows.mu, rows.pi, rows.sampled)
-    chosen = reduced_value(FORWARD_KL, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail) > OUTSIDE
+    chosen = reduced_value(FORWARD_KL, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail) > OUTSIDE
 
     def compare(rule: TailRule) -> tuple[float, float]:
         slot, squares = sampled_slot(support), rows.pi.square().sum(-1)
-        predicted: Tensor = reduced_direction(FORWARD_KL, cells, slot, rule, squares)
+        predicted: Tensor = reduced_direction(FORWARD_KL, classes, slot, rule, squares)
         wrong = (predicted > 0) != (exact > 0)
         return float(wrong[chosen].double().mean()), float((predicted - exact).abs()[chosen].mean())
 

@@ -45,15 +45,15 @@ def _catalogue(name: str, **options: float | None) -> Callable[[Signals], Tensor
 
 
 def _binary_dppo(signals: Signals) -> Tensor:
-    proximity = binary_tv(signals.logp_mu, signals.logp_pi)
+    divergence = binary_tv(signals.logp_mu, signals.logp_pi)
     config = MaskConfig(delta=DELTA, ratio_cap=None)
-    return masked_coefficient(signals, config, proximity=proximity, direction=ratio_direction(signals))
+    return masked_coefficient(signals, config, divergence=divergence, direction=ratio_direction(signals))
 
 
 def curves() -> tuple[Curve, ...]:
     """The methods of the DRPO paper's Table 1, uncapped."""
     return (
-        Curve("PPO, clip-higher .2/.28 [F]", _catalogue("ppo_clip_higher", ratio_cap=None)),
+        Curve("PPO, clip-higher 0.2/.28 [F]", _catalogue("ppo_clip_higher", ratio_cap=None)),
         Curve(f"SPO, eps {EPS} [F; eps I]", _catalogue("spo", eps=EPS)),
         Curve(f"DPPO Binary-TV, delta {DELTA} [F]", _binary_dppo),
         Curve(f"DRPO, delta {DELTA} [F; delta I]", _catalogue("drpo", delta=DELTA, ratio_cap=None)),
@@ -78,7 +78,7 @@ def draw(output: Path, seed: int) -> None:
         "Weight of r A grad log pi as the shipped losses compute it (DRPO paper, Table 1, Fig. 1; DPPO paper, Fig. 1), "
         "no cap on r. Lines end where pi = 1. In probability a ratio band is wide for a likely token and narrow for a "
         "rare one; abs(pi - mu) is one scale for both. With the released delta = 12.5 [F] DRPO's weight is everywhere "
-        f"within .08 of 1 [N]. {', '.join(f'[{mark}] {text}' for mark, text in MARKS.items())}."
+        f"within 0.08 of 1 [N]. {', '.join(f'[{mark}] {text}' for mark, text in MARKS.items())}."
     )
     figure, grid = new_figure(2, len(PROBABILITIES), (12.6, 6.4), small_print(note, 12.6))
     shown = curves()

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from methods.signals import Scope, Signals, Support
-from methods.support import united
+from methods.support import with_sampled
 
 VOCABULARY, CANDIDATES = 12, 4
 # Noise on the logits of a row: on-policy but for rounding, to far off.
-LAGS = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
+STALENESSES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
 # Log-probs of both policies at the edge of the number range; a sampled token has a finite one under mu.
 FAR_PI, FAR_MU = (0.0, -1e-8, -1.0, -101.0, -1e4, -torch.inf), (0.0, -1e-8, -1.0, -101.0, -1e4)
 
@@ -28,15 +28,15 @@ def batch(seed: int = 0, scale: float = 1.0, length: int = 8) -> Signals:
     scale: of the noise that separates the policies.
     """
     random = torch.Generator().manual_seed(seed)
-    rows = 2 * len(LAGS)
-    lags = scale * torch.tensor(LAGS * 2, dtype=torch.float64).reshape(-1, 1, 1)
+    rows = 2 * len(STALENESSES)
+    stalenesses = scale * torch.tensor(STALENESSES * 2, dtype=torch.float64).reshape(-1, 1, 1)
 
     def noise() -> Tensor:
         return torch.randn(rows, length, VOCABULARY, generator=random, dtype=torch.float64)
 
     mu = 1.5 * noise()
-    old = mu + 0.5 * lags * noise()
-    pi = old + lags * noise()
+    old = mu + 0.5 * stalenesses * noise()
+    pi = old + stalenesses * noise()
     sampled = torch.multinomial(mu.softmax(-1).flatten(0, 1), 1, generator=random).reshape(rows, length)
     advantages = torch.randn(rows, 1, generator=random, dtype=torch.float64).expand(rows, length).clone()
     advantages[3] = 0.0
@@ -67,7 +67,7 @@ def of_logits(
 ) -> Signals:
     """Every signal of three policies' logits, [B, T, V] each; the call covers a whole mini-batch."""
     logp_mu, logp_old, logp_pi = (logits.log_softmax(-1) for logits in (mu, old, pi))
-    ids, valid = united(logp_mu.topk(CANDIDATES, -1).indices, sampled)
+    ids, valid = with_sampled(logp_mu.topk(CANDIDATES, -1).indices, sampled)
     p = logp_pi.exp()
 
     def at_sampled(logp: Tensor) -> Tensor:

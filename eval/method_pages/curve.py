@@ -1,7 +1,7 @@
 """The coefficient g of one token against its probability under pi, for several probabilities under mu.
 
 The policies of these curves live on five tokens. The sampled token has probability mu and pi; the other four share
-the rest as .6 : .25 : .1 : .05 under both policies, so that they move proportionally. The support of a top-K method
+the rest as 0.6 : 0.25 : 0.1 : 0.05 under both policies, so that they move proportionally. The support of a top-K method
 is the sampled token and the first two of those; the last two are its tail. Every point is a response of one token.
 """
 
@@ -22,7 +22,7 @@ from methods.signals import Scope, Signals, Support, sanitise
 MUS = (0.01, 0.1, 0.3, 0.6, 0.9)
 SHARES = (0.6, 0.25, 0.1, 0.05)
 CANDIDATES = 3
-# logit(pi) from -7 to 7: pi from .0009 to .9991.
+# logit(pi) from -7 to 7: pi from 0.0009 to 0.9991.
 LOGITS = tuple(0.05 * step for step in range(-140, 141))
 
 
@@ -38,7 +38,7 @@ class Curve:
 
 
 def curves(method: Method, config: MethodConfig, mus: Sequence[float] = MUS) -> list[Curve]:
-    """A curve for A = +1 and then A = -1 for each mu. Nothing here is random: `uniforms` are .5."""
+    """A curve for A = +1 and then A = -1 for each mu. Nothing here is random: `uniforms` are 0.5."""
     grid = torch.tensor(LOGITS, dtype=torch.float64).sigmoid()
     found = []
     for advantage in (1.0, -1.0):
@@ -99,7 +99,7 @@ def assumptions(needs: Needs) -> str:
     text = "Responses of one token."
     if needs & (Needs.TOP_K | Needs.FULL | Needs.SUM_PI_SQUARED):
         text += (
-            " Five tokens: the other four share the rest .6 : .25 : .1 : .05 under both policies;"
+            " Five tokens: the other four share the rest 0.6 : 0.25 : 0.1 : 0.05 under both policies;"
             " support: the sampled token and the first two of them."
         )
     if Needs.RECOMPUTED_ANCHOR in needs:
@@ -107,5 +107,5 @@ def assumptions(needs: Needs) -> str:
     if Needs.MINI_BATCH in needs:
         text += " Each token is a mini-batch of its own."
     if Needs.RANDOM in needs:
-        text += " The random number is .5."
+        text += " The random number is 0.5."
     return text

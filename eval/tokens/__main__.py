@@ -29,7 +29,7 @@ def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
         rows += list(study.rows(str(path)))
         sweeps += list(sweep.rows(str(path)))
         reasons.append(causes.row(str(path)))
-        identities.setdefault(described["panel"], described)
+        identities.setdefault(described["setting"], described)
         changed += list(changes.rows(str(path)))
         print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
     means = summary.summarise(rows)
@@ -62,7 +62,7 @@ def print_replay(path: Path, names: Sequence[str]) -> None:
         print(f"\n{one} / {other}: differ on {differ} tokens ({differ / done.tokens:.4f})")
         for action, counts in zip(ACTIONS, table, strict=True):
             print(f"  {one} {action:10}  " + "  ".join(f"{count:8d}" for count in counts))
-        parts = [f"{name} {share:.4f}" for name, share in done.differing(one, other).items()]
+        parts = [f"{name} {share:.4f}" for name, share in done.share_that_differs(one, other).items()]
         print("  share that differs: " + ", ".join(parts))
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.command == "study":
-            write_tables(inputs.found(args.records), args.tables, args.verdicts)
+            write_tables(inputs.find_records(args.records), args.tables, args.verdicts)
         else:
             from methods import registry
             from methods.config import did_you_mean

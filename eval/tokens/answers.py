@@ -59,12 +59,12 @@ def difference(
     contrast, compared = f"{sides[0]} against {sides[1]}", quantity in BETTER
     a, b = (points(value, signed=compared) for value in found.levels)
     first = (
-        f"{_capital(contrast)}: {_measured(quantity, criterion)} is {a} against {b} {_unit(compared)}, "
+        f"{_capital(contrast)}: {_describe_quantity(quantity, criterion)} is {a} against {b} {_unit(compared)}, "
         f"a difference of {_interval(found, signed=True)}."
     )
     side = _side(found)
     if side == 0:
-        second = _undecided(found)
+        second = _describe_undecided(found)
     elif compared:
         better = sides[0] if side == BETTER[quantity] else sides[1]
         # Where the ratio is ahead on both sides, the better one is no gain.
@@ -81,13 +81,13 @@ def level(
 ) -> dict[str, Any]:
     """The row of a mean or a share. A gap or a gain is held against 0; a share is not: it cannot be below."""
     compared = quantity in BETTER
-    first = f"{_capital(subject)}: {_measured(quantity, criterion)} is {_interval(found, signed=compared)}."
+    first = f"{_capital(subject)}: {_describe_quantity(quantity, criterion)} is {_interval(found, signed=compared)}."
     side = _side(found)
     if not compared and not math.isnan(found.interval.low):
         half = 50 * (found.interval.high - found.interval.low)
         second = f"The seeds fix it to about {half:.1f} points either way"
     elif side == 0:
-        second = _undecided(found)
+        second = _describe_undecided(found)
     else:
         more = "the prediction sees more of the truth than the ratio"
         second = f"The interval excludes 0: {more if side == BETTER[quantity] else more.replace('more', 'less')}"
@@ -109,9 +109,9 @@ def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) 
     listed = [("Told from V", told), *([("no interval", unknown)] if unknown else [])]
     second = "; ".join(f"{what}: {', '.join(f'K = {k}' for k in ks) or 'no K'}" for what, ks in listed)
     if k == k:
-        first = f"From K = {k} on {_measured('gap', criterion)} is not told from that of V ({n} seeds{at})."
+        first = f"From K = {k} on {_describe_quantity('gap', criterion)} is not told from that of V ({n} seeds{at})."
     else:
-        first = f"From which K on {_measured('gap', criterion)} is told from that of V takes more seeds."
+        first = f"From which K on {_describe_quantity('gap', criterion)} is told from that of V takes more seeds."
     named = {
         "question": question.name,
         "axis": question.axis,
@@ -147,7 +147,7 @@ def _row(
     return named | {"quantity": quantity, "criterion": criterion} | values | kept
 
 
-def _measured(quantity: str, criterion: str) -> str:
+def _describe_quantity(quantity: str, criterion: str) -> str:
     shown = CRITERIA.get(criterion, criterion)
     return f"the {QUANTITIES[quantity]}" + (f" ({shown})" if shown else "")
 
@@ -169,7 +169,7 @@ def _unit(compared: bool) -> str:
     return "points" if compared else "%"
 
 
-def _undecided(found: Estimate) -> str:
+def _describe_undecided(found: Estimate) -> str:
     low, high = found.interval.low, found.interval.high
     if math.isnan(low):
         return f"{_capital(not_a_test(min(found.sizes)))}, so nothing follows"

@@ -12,14 +12,14 @@ from eval.tokens.records import read
 from eval.tokens.study import IDENTITY, MAIN
 from methods.tokens import schema
 
-# Changes of D in nats; what lies beyond falls into the outermost cells.
+# Changes of D in nats; what lies beyond falls into the outermost bins.
 EDGES = np.linspace(-0.5, 0.5, 41)
 CRITERIA = ("aggregated", "uniform", "full")
 COLUMNS = (*IDENTITY, "criterion", "keeper", "low", "high", "count")
 
 
 def rows(path: str) -> Iterator[dict[str, Any]]:
-    """Counts per cell of EDGES, for the criterion's kept tokens and for those of the ratio on the same Q."""
+    """Counts per bin of EDGES, for the criterion's kept tokens and for those of the ratio on the same Q."""
     measure, delta = MAIN
     before, after = (schema.divergence(measure, "reduced", when) for when in ("before", "after"))
     directions = [schema.direction(measure, rule) for rule in CRITERIA]

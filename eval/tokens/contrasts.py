@@ -31,7 +31,7 @@ class Estimate:
 
 def single(values: Values) -> Estimate:
     """The mean of one value per seed."""
-    return Estimate(mean_interval(_by_seed(values), _generator()), (), "seeds", (len(values),))
+    return Estimate(mean_interval(_sort_by_seed(values), _generator()), (), "seeds", (len(values),))
 
 
 def difference(a: Values, b: Values) -> Estimate:
@@ -41,28 +41,28 @@ def difference(a: Values, b: Values) -> Estimate:
         interval = mean_interval([a[seed] - b[seed] for seed in shared], _generator())
         levels = tuple(float(np.mean([side[seed] for seed in shared])) for side in (a, b))
         return Estimate(interval, levels, "paired seeds", (len(shared),))
-    strata = {"a": _by_seed(a), "b": _by_seed(b)}
+    strata = {"a": _sort_by_seed(a), "b": _sort_by_seed(b)}
     interval = stratified_mean(strata, weights={"a": 1.0, "b": -1.0})
     levels = tuple(float(np.mean(side)) if side else float("nan") for side in strata.values())
     return Estimate(interval, levels, "seeds of either side", (len(a), len(b)))
 
 
-def pooled(settings: Mapping[str, Values]) -> Estimate:
+def pool(groups: Mapping[str, Values]) -> Estimate:
     """The mean over settings, each of the same weight.
 
     Runs of one seed resemble each other whatever the setting, so shared seeds count as one: the mean over settings is
     taken per seed. Settings without a common seed are strata.
     """
-    shared = sorted(set.intersection(*(set(values) for values in settings.values())))
+    shared = sorted(set.intersection(*(set(values) for values in groups.values())))
     if shared:
-        means = [float(np.mean([values[seed] for values in settings.values()])) for seed in shared]
-        return Estimate(mean_interval(means, _generator()), (), "seeds, means over panels", (len(shared),))
-    strata = {name: _by_seed(values) for name, values in settings.items()}
+        means = [float(np.mean([values[seed] for values in groups.values()])) for seed in shared]
+        return Estimate(mean_interval(means, _generator()), (), "seeds, means over settings", (len(shared),))
+    strata = {name: _sort_by_seed(values) for name, values in groups.items()}
     sizes = tuple(map(len, strata.values()))
-    return Estimate(stratified_mean(strata), (), "seeds inside each panel", sizes)
+    return Estimate(stratified_mean(strata), (), "seeds inside each setting", sizes)
 
 
-def _by_seed(values: Values) -> list[float]:
+def _sort_by_seed(values: Values) -> list[float]:
     """In the order of the seeds, whatever that of the rows: the bootstrap that checks draws by place."""
     return [values[seed] for seed in sorted(values)]
 

@@ -1,4 +1,4 @@
-"""Which records a study takes: found below folders, every run once, the runs of one setting all of one kind."""
+"""Which records a study takes: find_records below folders, every run once, the runs of one setting all of one kind."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from eval.tokens import records
 
 FILE = "tokens.parquet"
 # What seeds are pooled over: runs that differ in nothing but the seed. The rest of an identity must agree within it.
-SETTING = ("panel", "update", "label")
-SHARED = tuple(name for name in records.IDENTITY if name not in (*SETTING, "seed"))
+GROUP = ("setting", "update", "variant")
+SHARED = tuple(name for name in records.IDENTITY if name not in (*GROUP, "seed"))
 
 
-def found(paths: Sequence[Path]) -> list[Path]:
+def find_records(paths: Sequence[Path]) -> list[Path]:
     """The given records, and all in or below given folders. Raises InputError where a folder has none."""
     records: list[Path] = []
     for path in paths:
@@ -33,15 +33,15 @@ def runs(paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     over them would be one of nothing.
     """
     identities = {path: records.identity(path) for path in paths}
-    order = sorted(identities, key=lambda path: (*(identities[path][name] for name in (*SETTING, "seed")), str(path)))
+    order = sorted(identities, key=lambda path: (*(identities[path][name] for name in (*GROUP, "seed")), str(path)))
     first: dict[tuple[Any, ...], Path] = {}
     for path in order:
-        setting = tuple(identities[path][name] for name in SETTING)
-        run = (*setting, identities[path]["seed"])
-        named = ", ".join(f"{name} {value!r}" for name, value in zip((*SETTING, "seed"), run, strict=True))
+        group = tuple(identities[path][name] for name in GROUP)
+        run = (*group, identities[path]["seed"])
+        named = ", ".join(f"{name} {value!r}" for name, value in zip((*GROUP, "seed"), run, strict=True))
         if run in first:
             raise InputError(f"{path} and {first[run]}: two records of one run ({named}); allowed is one")
-        like = first.setdefault(setting, path)
+        like = first.setdefault(group, path)
         for name in SHARED:
             if identities[path][name] != identities[like][name]:
                 raise InputError(

@@ -1,8 +1,8 @@
 """What arXiv 2607.10848 left open about its token analysis, each question answered in two sentences with an interval.
 
-Forward KL and the unmasked probe of the base panel (`eval.tokens.axes`), radius .15 and the truth by the reduced
+Forward KL and the unmasked probe of the base setting (`eval.tokens.axes`), radius 0.15 and the truth by the reduced
 divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's (`eval.tokens.sweep`,
-`eval.tokens.causes`). A question whose panels a tier has not is left out.
+`eval.tokens.causes`). A question whose settings a tier has not is left out.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 from eval.tokens import answers, axes
 from eval.tokens.answers import Question
-from eval.tokens.by_seed import Parts, Row, Setting, Study, by_seed, setting_of
-from eval.tokens.contrasts import difference, pooled, single
+from eval.tokens.by_seed import Group, Parts, Row, Study, by_seed, group_of
+from eval.tokens.contrasts import difference, pool, single
 from eval.tokens.study import MAIN, RADII
 from methods.directions import TAIL_RULES
 
@@ -35,8 +35,8 @@ NAMED = {
     PLACE: ("first half of response", "second half of response"),
     MU: ("mu < 0.01", "0.01 <= mu < 0.1", "0.1 <= mu < 0.5", "mu >= 0.5"),
 }
-PANELS = {
-    "lag": Question("staleness", "lag", "age apart from the policies that a run with this lag meets"),
+SETTINGS = {
+    "staleness": Question("staleness", "staleness", "age apart from the policies that a run with this staleness meets"),
     "lr": Question("learning rate", "learning rate", "the rate apart from the length of the probe's step"),
     "precision": Question(
         "precision pair",
@@ -64,28 +64,28 @@ READ_FROM = {"accuracy_own_step": "own finite step", "accuracy_batch_first_order
 def rows(
     seeds: Sequence[Row], sweeps: Sequence[Row], causes: Sequence[Row], identities: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All rows, with `answers.COLUMNS`; none without a panel of the unmasked probe.
+    """All rows, with `answers.COLUMNS`; none without a setting of the unmasked probe.
 
-    seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per panel.
-    Raises InputError where a panel is not what `eval.tokens.axes` says.
+    seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per setting.
+    Raises InputError where a setting is not what `eval.tokens.axes` says.
     """
     study = Study(seeds)
     base = study.base()
     if base is None:
         return []
     found = [
-        *_retained([row for row in sweeps if setting_of(row) == base]),
+        *_compare_k([row for row in sweeps if group_of(row) == base]),
         *_radius(study, base),
         *_parts(study, base),
     ]
-    found += [*_panels(study, base, identities), *_updates(study, base)]
-    found += _causes([row for row in causes if setting_of(row) == base])
+    found += [*_settings(study, base, identities), *_updates(study, base)]
+    found += _causes([row for row in causes if group_of(row) == base])
     order = list(dict.fromkeys(row["question"] for row in found))
     known = [row for row in found if row["value"] == row["value"]]  # nan: no seed has it
     return sorted(known, key=lambda row: order.index(row["question"]))
 
 
-def _retained(sweeps: Sequence[Row]) -> Found:
+def _compare_k(sweeps: Sequence[Row]) -> Found:
     """K against V: wrong signs (V has none) and the gap; then the smallest K that is not told from V, by tail rule."""
     sizes = [k for k in dict.fromkeys(row["k"] for row in sweeps) if k != "V"]
     whole = {name: by_seed([row for row in sweeps if row["k"] == "V"], name) for name in ("gap", "accuracy_gain")}
@@ -102,7 +102,7 @@ def _retained(sweeps: Sequence[Row]) -> Found:
         yield answers.smallest(K, rule, found)
 
 
-def _radius(study: Study, base: Setting) -> Found:
+def _radius(study: Study, base: Group) -> Found:
     small, large = RADII[MAIN[0]]
     for quantity, criterion in MEASURED:
         a, b = (study.values(base, quantity, criterion, delta=delta) for delta in (small, large))
@@ -110,10 +110,10 @@ def _radius(study: Study, base: Setting) -> Found:
         yield answers.difference(DELTA, sides, quantity, criterion, difference(a, b))
 
 
-def _parts(study: Study, base: Setting) -> Found:
+def _parts(study: Study, base: Group) -> Found:
     """Numbered parts in two lots, which more seeds have, then the last against the first; named ones likewise."""
     for question, start in NUMBERED.items():
-        names = study.numbered(base, start)
+        names = study.numbered_parts(base, start)
         # The oldest rollouts against all younger ones; the later half of the mini-batches against the earlier one.
         cut = len(names) - 1 if question is AGE else (len(names) + 1) // 2
         for a, b in dict.fromkeys([(names[cut:], names[:cut]), (names[-1:], names[:1])]) if len(names) > 1 else ():
@@ -131,7 +131,7 @@ def _parts(study: Study, base: Setting) -> Found:
 
 
 def _between(
-    study: Study, base: Setting, question: Question, sides: Mapping[str, Parts], quantity: str, criterion: str
+    study: Study, base: Group, question: Question, sides: Mapping[str, Parts], quantity: str, criterion: str
 ) -> Found:
     """The difference of two lots of one run's tokens, where at least half of the seeds have both."""
     a, b = (study.values(base, quantity, criterion, parts) for parts in sides.values())
@@ -146,36 +146,36 @@ def _lot(start: str, names: Parts) -> str:
     return f"{start}{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else f"{start}{numbers[0]}"
 
 
-def _panels(study: Study, base: Setting, identities: Mapping[str, Mapping[str, Any]]) -> Found:
-    """Each panel of an axis against the base, and the mean over all of them."""
+def _settings(study: Study, base: Group, identities: Mapping[str, Mapping[str, Any]]) -> Found:
+    """Each setting of an axis against the base, and the mean over all of them."""
     for axis in axes.AXES:
-        question = PANELS[axis.name]
-        settings = {name: (name, *base[1:]) for name in axes.present(axis, identities)}
-        settings = {name: setting for name, setting in settings.items() if setting in study.settings}
-        if not settings:
+        question = SETTINGS[axis.name]
+        groups = {name: (name, *base[1:]) for name in axes.present(axis, identities)}
+        groups = {name: group for name, group in groups.items() if group in study.groups}
+        if not groups:
             continue
-        settings = {base[0]: base, **settings}
-        shown = {name: axes.setting(axis, name, identities[name]) for name in settings}
+        groups = {base[0]: base, **groups}
+        shown = {name: axes.group(axis, name, identities[name]) for name in groups}
         for quantity, criterion in MEASURED:
-            values = {name: study.values(settings[name], quantity, criterion) for name in settings}
-            for name in list(settings)[1:]:
+            values = {name: study.values(groups[name], quantity, criterion) for name in groups}
+            for name in list(groups)[1:]:
                 found = difference(values[name], values[base[0]])
                 yield answers.difference(question, (shown[name], shown[base[0]]), quantity, criterion, found)
             mean = f"mean over {', '.join(shown.values())}"
-            yield answers.level(question, mean, "mean", quantity, criterion, pooled(values))
+            yield answers.level(question, mean, "mean", quantity, criterion, pool(values))
 
 
-def _updates(study: Study, base: Setting) -> Found:
-    """Own updates, of any panel, against the unmasked probe, and their mean."""
-    own = [setting for setting in study.settings if setting[1] == "own"]
+def _updates(study: Study, base: Group) -> Found:
+    """Own updates, of any setting, against the unmasked probe, and their mean."""
+    own = [group for group in study.groups if group[1] == "own"]
     for quantity, criterion in MEASURED if own else ():
         probe = study.values(base, quantity, criterion)
-        names = {setting: f"own update of {setting[2]} ({setting[0]})" for setting in own}
-        values = {name: study.values(setting, quantity, criterion) for setting, name in names.items()}
+        names = {group: f"own update of {group[2]} ({group[0]})" for group in own}
+        values = {name: study.values(group, quantity, criterion) for group, name in names.items()}
         for name, mine in values.items():
             yield answers.difference(UPDATE, (name, "unmasked probe"), quantity, criterion, difference(mine, probe))
         if len(values) > 1:
-            yield answers.level(UPDATE, "mean over the own updates", "mean", quantity, criterion, pooled(values))
+            yield answers.level(UPDATE, "mean over the own updates", "mean", quantity, criterion, pool(values))
 
 
 def _causes(causes: Sequence[Row]) -> Found:

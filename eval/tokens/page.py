@@ -1,7 +1,7 @@
 """The token study on one self-contained HTML page: verdicts, open questions, figures, rates, settings, limits.
 
     python -m eval.tokens.page --title "..." --verdicts verdicts/tokens.csv --table tokens_summary.csv ... \\
-        --figure token_unsafe_keep.svg ... --settings '{"panels": ...}' --output tokens.html
+        --figure token_unsafe_keep.svg ... --settings '{"settings": ...}' --output tokens.html
 
 A table is known by its file's name (`TABLES`); what is not given has no section. No time, host or link to the outside,
 so the same inputs give the same bytes.
@@ -24,7 +24,7 @@ from eval.report import LIMITS, PROVENANCE, figure_section, table_section
 from eval.tokens import page_tables, summary, verdicts
 
 STYLE = """
-.verdict { padding: .1rem .45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
+.verdict { padding: 0.1rem 0.45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
 .verdict.replicated, .verdict.supported { background: #d9f0dc; color: #0b4f1b; }
 .verdict.direction-only { background: #fdf0cf; color: #5a4300; }
 .verdict.contradicted, .verdict.not-supported { background: #fbdcd8; color: #7c1408; }
@@ -132,7 +132,7 @@ def build(args: argparse.Namespace) -> str:
     intro = f"<p>{escape(limits[0])} See <a href='#limits'>limits</a>.</p>"
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
     legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
-    settings = markup.table(["setting", "value"], markup.flatten(_settings(args.settings)), "Of the runs recorded.")
+    groups = markup.table(["setting", "value"], markup.flatten(_groups(args.settings)), "Of the runs recorded.")
     stated = "".join(f"<li>{escape(text)}</li>" for text in limits)
     shown = tables(args.table)
     sections = [
@@ -141,13 +141,13 @@ def build(args: argparse.Namespace) -> str:
         ("figures", "Figures", figures),
         *((name, HEADINGS[name], shown.get(name, "")) for name in ("rates", "mismatch")),
         ("provenance", "Provenance", f"<p>How sure a claim or number is:</p>\n<ul>{legend}</ul>"),
-        ("settings", "Settings", f"<details><summary>all settings</summary>\n{settings}\n</details>"),
+        ("settings", "Settings", f"<details><summary>all settings</summary>\n{groups}\n</details>"),
         ("limits", "Limits", f"<ul>{stated}</ul>"),
     ]
     return markup.page(args.title, [section for section in sections if section[2]], STYLE)
 
 
-def _settings(text: str) -> Any:
+def _groups(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

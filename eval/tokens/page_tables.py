@@ -26,9 +26,9 @@ WORDS = {
 # Of the long tables: the paper's measure and radius, what the mask sees, all tokens.
 SHOWN = {"measure": MAIN[0], "delta": f"{MAIN[1]:g}", "truth": "reduced", "subset": "all"}
 # What a table must have, by the name of the function that shows it.
-SETTING = ("panel", "update", "label")
-SEEDS = (*SETTING, "seed", *SHOWN, "criterion", "outside", "disagreement", "unsafe_keep", "unsafe_keep_ratio", "gap")
-COUNTED = (*SETTING, "seed", "kept", "failed", *CAUSES)
+GROUP = ("setting", "update", "variant")
+SEEDS = (*GROUP, "seed", *SHOWN, "criterion", "outside", "disagreement", "unsafe_keep", "unsafe_keep_ratio", "gap")
+COUNTED = (*GROUP, "seed", "kept", "failed", *CAUSES)
 ANSWERED = ("question", "quantity", "answer")
 # The criterion whose seeds are listed: the paper's own mask.
 LISTED = "aggregated"
@@ -39,14 +39,14 @@ def between(row: Row, value: str, low: str, high: str) -> str:
     return markup.with_interval({"x": row[value], "x_low": row[low], "x_high": row[high]}, "x", signed=True)
 
 
-def setting(row: Row) -> str:
-    """Panel and kind of update of a row, in the words of the verdicts."""
-    update = f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
-    return f"panel {row['panel']}, {update}"
+def group(row: Row) -> str:
+    """Setting and kind of update of a row, in the words of the verdicts."""
+    update = f"own update of {row['variant']}" if row["update"] == "own" else f"{row['update']} update"
+    return f"setting {row['setting']}, {update}"
 
 
 CAPTION = (
-    "Forward KL on the recorded top K, D > .15, all tokens. Unsafe-keep: of the tokens that only this criterion (or "
+    "Forward KL on the recorded top K, D > 0.15, all tokens. Unsafe-keep: of the tokens that only this criterion (or "
     "only the ratio) keeps, those whose divergence rose; gap, the primary outcome: their difference. Brackets: 95 % t "
     "interval over seeds, from 3 seeds on. p: permutation of signs over seeds. "
     "Last column: seeds for 80 % power at the paper's gap, from the spread seen. tokens_summary.csv holds the other "
@@ -60,10 +60,10 @@ def summary(rows: Sequence[Row]) -> str:
     columns = ["criterion", "seeds", "outside\na seed", "they\ndisagree", "unsafe-keep", "of the ratio", "gap"]
     columns += ["gap\nbelow 0", "p of\nthe gap", "sign accuracy,\ngain", "seeds for\n2.7 points"]
     parts = [f"<p>{escape(CAPTION)}</p>"]
-    for kind in dict.fromkeys(map(setting, chosen)):
-        shown = [_means(row) for row in chosen if setting(row) == kind]
+    for kind in dict.fromkeys(map(group, chosen)):
+        shown = [_means(row) for row in chosen if group(row) == kind]
         parts.append(markup.table(columns, shown, kind[0].upper() + kind[1:]))
-        parts.append(f"<p>{escape(_told_apart([row for row in chosen if setting(row) == kind]))}</p>")
+        parts.append(f"<p>{escape(_told_apart([row for row in chosen if group(row) == kind]))}</p>")
     return "\n".join(parts)
 
 
@@ -103,7 +103,7 @@ def seeds(rows: Sequence[Row]) -> str:
     """The single seeds of the paper's criterion, folded: what the first figure draws."""
     shown = [
         [
-            setting(row),
+            group(row),
             row["seed"],
             row["outside"],
             row["disagreement"],
@@ -120,10 +120,10 @@ def seeds(rows: Sequence[Row]) -> str:
 
 def causes(rows: Sequence[Row]) -> str:
     """Why kept tokens failed, pooled over the seeds of a setting (shares of failures: no interval)."""
-    kinds = list(dict.fromkeys(map(setting, rows)))
+    kinds = list(dict.fromkeys(map(group, rows)))
     shown = []
     for kind in kinds:
-        own = [row for row in rows if setting(row) == kind]
+        own = [row for row in rows if group(row) == kind]
         total = {name: sum(int(_value(row, name)) for row in own) for name in ("kept", "failed", *CAUSES)}
         shares = [f"{total[name] / total['failed']:.3f}" if total["failed"] else "–" for name in CAUSES]
         shown.append([kind, str(len(own)), str(total["kept"]), str(total["failed"]), *shares])

@@ -79,7 +79,7 @@ class Rates:
         }
 
 
-def merged(rows: Iterable[Mapping[str, Any]]) -> Rates:
+def merge(rows: Iterable[Mapping[str, Any]]) -> Rates:
     """The rates of disjoint parts of one run's tokens taken together, out of the counts in their rows (`Rates.row`)."""
     found = list(rows)
     return Rates(**{field.name: sum(int(row[field.name]) for row in found) for field in fields(Rates)})

@@ -19,13 +19,13 @@ from methods.tokens import schema as token_schema
 KEY = b"tether_token_record"
 # What a record says of its run, and the kinds of values that are one (JSON's true is no number here).
 IDENTITY: dict[str, tuple[type, ...]] = {
-    "panel": (str,),
-    "label": (str,),
+    "setting": (str,),
+    "variant": (str,),
     "method": (str,),
     "seed": (int,),
     "update": (str,),
     "top_k": (int,),
-    "lag": (int,),
+    "staleness": (int,),
     "lr": (int, float),
     "vocab_size": (int,),
 }
@@ -65,7 +65,7 @@ def read(path: str | Path, columns: Iterable[str] | None = None) -> Record:
     that is absent or NaN.
     """
     source = require_file(path, "token record")
-    identity, schema = _opened(source)
+    identity, schema = _open(source)
     wanted = [name for name in schema.names if name not in token_schema.SUPPORT] if columns is None else list(columns)
     _require(source, schema, wanted)
     try:
@@ -82,7 +82,7 @@ def whole_responses(path: str | Path, tokens: int) -> Iterator[Record]:
     nothing was kept.
     """
     source = require_file(path, "token record")
-    identity, schema = _opened(source)
+    identity, schema = _open(source)
     wanted = [*token_schema.IDENTITY, *token_schema.SIGNALS, *token_schema.SUPPORT]
     _require(source, schema, wanted)
     rest: dict[str, NDArray[Any]] | None = None
@@ -128,7 +128,7 @@ def _in_order(record: Record) -> Record:
 
 def identity(path: str | Path) -> dict[str, Any]:
     """What the run of a record was: its fields are `IDENTITY`. Raises InputError as `read` does."""
-    return _opened(require_file(path, "token record"))[0]
+    return _open(require_file(path, "token record"))[0]
 
 
 def sweep_sizes(path: str | Path) -> list[int]:
@@ -144,7 +144,7 @@ def _batches(source: Path, tokens: int, wanted: list[str]) -> Iterator[pa.Record
         raise _unreadable(source, error) from error
 
 
-def _opened(source: Path) -> tuple[dict[str, Any], pa.Schema]:
+def _open(source: Path) -> tuple[dict[str, Any], pa.Schema]:
     try:
         schema = pq.read_schema(source)
     except UNREADABLE as error:

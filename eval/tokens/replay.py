@@ -33,7 +33,7 @@ ABSENT = {
 
 @dataclass(frozen=True)
 class Replay:
-    """coefficients, actions: by label, over the active tokens. skipped: label to reason. record: those tokens."""
+    """coefficients, actions: by variant, over the active tokens. skipped: variant to reason. record: those tokens."""
 
     record: Record
     coefficients: dict[str, NDArray[np.float32]]
@@ -52,7 +52,7 @@ def tally(path: Path, methods: Sequence[str]) -> Tally:
     counted = Tally([method.name for method in runnable], skipped)
     for part in whole_responses(path, TOKENS):
         try:
-            done = _replayed(part, runnable, skipped)
+            done = _replay(part, runnable, skipped)
         except ValueError as error:
             raise InputError(f"{path}: {error}") from error
         counted.add(done.actions, classes(done.record))
@@ -61,7 +61,7 @@ def tally(path: Path, methods: Sequence[str]) -> Tally:
 
 def replay(record: Record, methods: Sequence[str]) -> Replay:
     """Recompute each method with the paper's options on a record of whole responses (`records.read_whole`)."""
-    return _replayed(record, *_runnable(methods))
+    return _replay(record, *_runnable(methods))
 
 
 def _runnable(names: Sequence[str]) -> tuple[list[Method], dict[str, str]]:
@@ -77,7 +77,7 @@ def _runnable(names: Sequence[str]) -> tuple[list[Method], dict[str, str]]:
     return found, skipped
 
 
-def _replayed(record: Record, methods: Sequence[Method], skipped: dict[str, str]) -> Replay:
+def _replay(record: Record, methods: Sequence[Method], skipped: dict[str, str]) -> Replay:
     active = record["advantage"] != 0
     parts: dict[str, list[NDArray[np.float32]]] = {method.name: [] for method in methods}
     for signals in _batches(record):

@@ -20,7 +20,7 @@ from methods.tokens import schema
 RADII = {"forward_kl": (0.05, 0.15), "tv": (0.15, 0.2), "reverse_kl": (0.05, 0.15)}
 MAIN = ("forward_kl", 0.15)
 TRUTHS = ("reduced", "full")
-IDENTITY = ("panel", "update", "label", "seed")
+IDENTITY = ("setting", "update", "variant", "seed")
 KEYS = (*IDENTITY, "measure", "delta", "truth", "criterion", "subset")
 # Criteria whose rates are also given by parts of the tokens.
 SPLIT = ("full", "aggregated", "uniform")
@@ -34,7 +34,7 @@ def base_columns(measure: str) -> list[str]:
     return [*own, "advantage", "logp_pi", "logp_mu"]
 
 
-def needed() -> list[str]:
+def needed_columns() -> list[str]:
     """All columns that `rows` reads."""
     columns = ["certificate_low", "certificate_high", *(schema.finite_step(size) for size in schema.STEPS)]
     columns += ["step", "mini_batch", "position", "length", "age", "sampled_row", "top_mass_mu"]
@@ -45,7 +45,7 @@ def needed() -> list[str]:
 
 def rows(path: str) -> Iterator[dict[str, Any]]:
     """All rows of one run; `top_mass` is the mean mass of mu's top K over the responses kept whole, D large or not."""
-    record = read(path, needed())
+    record = read(path, needed_columns())
     whole = record["sampled_row"]
     mass = {"top_mass": float(record["top_mass_mu"][whole].mean()) if whole.any() else math.nan}
     active = record.where(record["advantage"] != 0)
@@ -63,7 +63,7 @@ def rows(path: str) -> Iterator[dict[str, Any]]:
 def _row(
     record: Record, measure: str, delta: float, truth: str, criterion: str, subset: str, flags: Flags
 ) -> dict[str, Any]:
-    # Proximity is what the mask sees, the reduced divergence; the truth may be that of the whole vocabulary.
+    # Divergence is what the mask sees, the reduced divergence; the truth may be that of the whole vocabulary.
     outside = flags & (record[schema.divergence(measure, "reduced", "before")] > delta)
     change = record[schema.divergence(measure, truth, "after")] - record[schema.divergence(measure, truth, "before")]
     verdict = outward(record, criterion, measure, _generator(record), outside)

@@ -38,7 +38,7 @@ def classes(record: Record) -> dict[str, NDArray[np.bool_]]:
         "mu < .01": mu < 0.01,
         ".01 <= mu < .1": (mu >= 0.01) & (mu < 0.1),
         ".1 <= mu < .5": (mu >= 0.1) & (mu < 0.5),
-        "mu >= .5": mu >= 0.5,
+        "mu >= 0.5": mu >= 0.5,
     }
     return found | {"A > 0": record["advantage"] > 0, "A < 0": record["advantage"] < 0}
 
@@ -74,7 +74,7 @@ class Tally:
         """[3, 3] counts: rows the first method's action, columns the second's."""
         return self._block(self._pairs, one, other)
 
-    def differing(self, one: str, other: str) -> dict[str, float]:
+    def share_that_differs(self, one: str, other: str) -> dict[str, float]:
         """By class that has tokens: the share on which the two methods act differently."""
         found = {}
         for name, pairs in self._by_class.items():

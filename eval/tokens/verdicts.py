@@ -100,7 +100,7 @@ def verdict(claim: Claim, value: float, low: float, high: float, n: int) -> Word
 
 
 def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row per claim and setting (panel, update), from the summary's rows at the paper's radius and all tokens."""
+    """A row per claim and setting (setting, update), from the summary's rows at the paper's radius and all tokens."""
     found = []
     for claim in CLAIMS:
         for row in summary:
@@ -114,7 +114,7 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 {
                     "claim": claim.text,
                     "mark": claim.mark,
-                    "setting": f"panel {row['panel']}, {_update(row)}",
+                    "setting": f"setting {row['setting']}, {_update(row)}",
                     "paper": claim.paper,
                     "ours": value,
                     "low": low,
@@ -129,7 +129,7 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _update(row: Mapping[str, Any]) -> str:
-    return f"own update of {row['label']}" if row["update"] == "own" else f"{row['update']} update"
+    return f"own update of {row['variant']}" if row["update"] == "own" else f"{row['update']} update"
 
 
 def _half(low: float, high: float) -> float:

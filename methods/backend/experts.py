@@ -40,7 +40,7 @@ def routers(model: nn.Module) -> list[nn.Module]:
 
 
 @contextmanager
-def recording(model: nn.Module) -> Iterator[list[Tensor]]:
+def record_routing(model: nn.Module) -> Iterator[list[Tensor]]:
     """Collects the experts [tokens, k], in rising order, of each router call while the block runs."""
     chosen: list[Tensor] = []
 

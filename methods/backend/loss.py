@@ -63,7 +63,7 @@ _CARRIED: contextvars.ContextVar[Carried | None] = contextvars.ContextVar("tethe
 
 
 @contextmanager
-def carrying(carried: Carried) -> Iterator[None]:
+def carry(carried: Carried) -> Iterator[None]:
     """Make `carried` visible to the registered losses: verl's loss signature has no room for it."""
     token = _CARRIED.set(carried)
     try:

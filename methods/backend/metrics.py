@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from methods.directions import predictive_direction, ratio_direction
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import FORWARD_KL
 from methods.signals import Signals
 from methods.support import masses
 
-# Proximity histogram: 32 cells per factor of ten from 1e-8 to 1e2, so a quantile is right to 7.5 per cent.
-_CELLS_PER_DECADE, _LOWEST, _DECADES = 32, -8, 10
+# Divergence histogram: 32 bins per factor of ten from 1e-8 to 1e2, so a quantile is right to 7.5 per cent.
+_BINS_PER_DECADE, _LOWEST, _DECADES = 32, -8, 10
 QUANTILES = (0.5, 0.9, 0.99)
 # Of a token that one policy holds impossible, in nats: from here on exp is exactly 0 in float32.
 IMPOSSIBLE_GAP = 104.0
@@ -33,9 +33,7 @@ class TokenMetrics:
     radius: float = 0.15
     sums: dict[str, float] = field(default_factory=dict)
     highest: dict[str, float] = field(default_factory=dict)
-    histogram: Tensor = field(
-        default_factory=lambda: torch.zeros(_CELLS_PER_DECADE * _DECADES + 2, dtype=torch.float64)
-    )
+    histogram: Tensor = field(default_factory=lambda: torch.zeros(_BINS_PER_DECADE * _DECADES + 2, dtype=torch.float64))
 
     def observe(self, signals: Signals, coefficient: Tensor) -> None:
         """Add one micro-batch: sanitised signals and the method's g, both [B, T]."""
@@ -62,15 +60,15 @@ class TokenMetrics:
     def _observe_support(self, signals: Signals, mask: Tensor, active: Tensor) -> None:
         support = signals.support
         assert support is not None
-        # A token that pi holds impossible is at an infinite distance; it counts as the histogram's last cell does.
-        proximity = topk_proximity(signals, FORWARD_KL).clamp(max=10.0 ** (_LOWEST + _DECADES))
-        self._add("proximity", torch.where(mask, proximity, 0.0))
-        self._highest("proximity", proximity, mask)
-        place = (proximity.clamp(min=10.0**_LOWEST).log10() - _LOWEST) * _CELLS_PER_DECADE
-        cells = place.floor().long().clamp(0, _CELLS_PER_DECADE * _DECADES) + 1
-        cells = torch.where(proximity < 10.0**_LOWEST, 0, cells)[mask]
-        self.histogram += torch.bincount(cells.flatten(), minlength=len(self.histogram)).double()
-        outside = active & (proximity > self.radius)
+        # A token that pi holds impossible is at an infinite distance; it counts as the histogram's last bin does.
+        divergence = topk_divergence(signals, FORWARD_KL).clamp(max=10.0 ** (_LOWEST + _DECADES))
+        self._add("divergence", torch.where(mask, divergence, 0.0))
+        self._highest("divergence", divergence, mask)
+        place = (divergence.clamp(min=10.0**_LOWEST).log10() - _LOWEST) * _BINS_PER_DECADE
+        bins = place.floor().long().clamp(0, _BINS_PER_DECADE * _DECADES) + 1
+        bins = torch.where(divergence < 10.0**_LOWEST, 0, bins)[mask]
+        self.histogram += torch.bincount(bins.flatten(), minlength=len(self.histogram)).double()
+        outside = active & (divergence > self.radius)
         predicted = torch.sign(predictive_direction(signals, FORWARD_KL, "aggregated"))
         self._add("outside", outside)
         self._add("disagreement", outside & (predicted != torch.sign(ratio_direction(signals))))
@@ -89,7 +87,7 @@ class TokenMetrics:
             self.highest[name] = max(self.highest.get(name, -torch.inf), value)
         self.histogram += other.histogram
 
-    def gathered(self) -> TokenMetrics:
+    def gather(self) -> TokenMetrics:
         """All ranks' observations, merged in the order of the ranks; the same on each of them."""
         ranks = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         if ranks == 1:
@@ -123,11 +121,11 @@ class TokenMetrics:
         }
         if "entropy" in s:
             out["entropy/mean"] = s["entropy"] / tokens
-        if "proximity" in s:
+        if "divergence" in s:
             out |= {
-                "kl/topk_mean": s["proximity"] / tokens,
-                "proximity/max": self.highest["proximity"],
-                "proximity/outside_share": _share(s["outside"], active),
+                "kl/topk_mean": s["divergence"] / tokens,
+                "divergence/max": self.highest["divergence"],
+                "divergence/outside_share": _share(s["outside"], active),
                 "direction/disagreement": _share(s["disagreement"], s["outside"]),
                 "direction/disagreement_tokens": s["disagreement"],
                 "support/mass_mu": s["mass_mu"] / tokens,
@@ -135,7 +133,7 @@ class TokenMetrics:
                 "gap/topk_mean": s["gap_topk"] / tokens,
                 "gap/topk_max": self.highest["gap_topk"],
             }
-            out |= {f"proximity/q{round(100 * q)}": self._quantile(q) for q in QUANTILES}
+            out |= {f"divergence/q{round(100 * q)}": self._quantile(q) for q in QUANTILES}
         return out
 
     def averages(self) -> dict[str, float]:
@@ -143,10 +141,10 @@ class TokenMetrics:
         return {name: value for name, value in self.summary().items() if not name.endswith(NOT_AVERAGES)}
 
     def _quantile(self, q: float) -> float:
-        """Geometric middle of the histogram cell that holds the q-quantile; 0 below the lowest edge."""
+        """Geometric middle of the histogram bin that holds the q-quantile; 0 below the lowest edge."""
         cumulated = self.histogram.cumsum(0)
-        cell = int(torch.searchsorted(cumulated, q * cumulated[-1]))
-        return 0.0 if cell == 0 else 10.0 ** (_LOWEST + (cell - 0.5) / _CELLS_PER_DECADE)
+        place_of = int(torch.searchsorted(cumulated, q * cumulated[-1]))
+        return 0.0 if place_of == 0 else 10.0 ** (_LOWEST + (place_of - 0.5) / _BINS_PER_DECADE)
 
     def _add(self, name: str, values: Tensor) -> None:
         self.sums[name] = self.sums.get(name, 0.0) + float(values.sum(dtype=torch.float64))

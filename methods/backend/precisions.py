@@ -1,4 +1,4 @@
-"""Precisions of trainer and rollout by the names that panels use. Plain data."""
+"""Precisions of trainer and rollout by the names that settings use. Plain data."""
 
 from __future__ import annotations
 

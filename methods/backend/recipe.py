@@ -1,4 +1,4 @@
-"""A cell as the configuration that verl.trainer.main_ppo takes."""
+"""A run as the configuration that verl.trainer.main_ppo takes."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from methods.backend.cell import Cell
-from methods.backend.panel import Panel
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS, Precision
 from methods.backend.rollout import engines
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import Setting
 
 
-def verl_overrides(cell: Cell) -> list[str]:
-    """Hydra overrides of verl's `ppo_trainer` config for this cell; `cell.overrides` come last and win."""
+def verl_overrides(run: RunConfig) -> list[str]:
+    """Hydra overrides of verl's `ppo_trainer` config for this run; `run.overrides` come last and win."""
     from methods.backend.loss import loss_name
 
-    panel, actor, rollout = cell.panel, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
-    train_precision = TRAIN_PRECISIONS[panel.train_precision]
-    rollout_precision = ROLLOUT_PRECISIONS[panel.rollout_precision]
+    setting, actor, rollout = run.setting, "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+    train_precision = TRAIN_PRECISIONS[setting.train_precision]
+    rollout_precision = ROLLOUT_PRECISIONS[setting.rollout_precision]
     settings: dict[str, Any] = {
-        "data.train_files": cell.train_files,
-        "data.val_files": cell.val_files,
-        "data.train_batch_size": panel.prompts,
-        "data.max_prompt_length": panel.prompt_length,
-        "data.max_response_length": panel.response_length,
+        "data.train_files": run.train_files,
+        "data.val_files": run.val_files,
+        "data.train_batch_size": setting.prompts,
+        "data.max_prompt_length": setting.prompt_length,
+        "data.max_response_length": setting.response_length,
         "data.filter_overlong_prompts": False,
         "data.dataloader_num_workers": 0,
         "data.validation_shuffle": False,
-        "data.seed": cell.seed,
+        "data.seed": run.seed,
         "reward.num_workers": 1,
-        "reward.custom_reward_function.path": cell.reward_function.path,
-        "reward.custom_reward_function.name": cell.reward_function.name,
+        "reward.custom_reward_function.path": run.reward_function.path,
+        "reward.custom_reward_function.name": run.reward_function.name,
         "algorithm.adv_estimator": "grpo",
-        "algorithm.norm_adv_by_std_in_grpo": panel.advantage_std,
+        "algorithm.norm_adv_by_std_in_grpo": setting.advantage_std,
         # The ratio is against the rollout policy: old_log_probs are the rollout's own.
         "algorithm.rollout_correction.bypass_mode": True,
-        "actor_rollout_ref.model.path": cell.model,
+        "actor_rollout_ref.model.path": run.model,
         "actor_rollout_ref.model.use_remove_padding": False,
         "actor_rollout_ref.model.enable_gradient_checkpointing": False,
         "+actor_rollout_ref.model.override_config.attn_implementation": "sdpa",
@@ -46,83 +46,83 @@ def verl_overrides(cell: Cell) -> list[str]:
         **_engine_precision(f"{actor}.fsdp_config", train_precision),
         # Used with `reference_kl` (or verl's `use_kl_in_reward`); verl would hold the reference in bfloat16.
         **_engine_precision("actor_rollout_ref.ref.fsdp_config", train_precision),
-        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": panel.micro_batch_rows,
-        f"{actor}.ppo_mini_batch_size": panel.prompts // panel.mini_batches,
-        f"{actor}.ppo_micro_batch_size_per_gpu": panel.micro_batch_rows,
+        "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu": setting.micro_batch_rows,
+        f"{actor}.ppo_mini_batch_size": setting.prompts // setting.mini_batches,
+        f"{actor}.ppo_micro_batch_size_per_gpu": setting.micro_batch_rows,
         f"{actor}.ppo_epochs": 1,
-        f"{actor}.data_loader_seed": cell.seed,
-        f"{actor}.optim.lr": panel.lr,
-        f"{actor}.optim.weight_decay": panel.weight_decay,
-        f"{actor}.optim.lr_warmup_steps": panel.warmup_steps,
-        f"{actor}.optim.clip_grad": panel.clip_grad,
-        f"{actor}.loss_agg_mode": panel.loss_aggregation,
+        f"{actor}.data_loader_seed": run.seed,
+        f"{actor}.optim.lr": setting.lr,
+        f"{actor}.optim.weight_decay": setting.weight_decay,
+        f"{actor}.optim.lr_warmup_steps": setting.warmup_steps,
+        f"{actor}.optim.clip_grad": setting.clip_grad,
+        f"{actor}.loss_agg_mode": setting.loss_aggregation,
         # The horizon of "token sum / horizon": fixed, so that a batch of short responses weighs its tokens no more.
-        f"{actor}.loss_scale_factor": panel.response_length,
+        f"{actor}.loss_scale_factor": setting.response_length,
         f"{actor}.entropy_coeff": 0.0,
-        f"{actor}.use_kl_loss": panel.reference_kl > 0,
-        f"{actor}.kl_loss_coef": panel.reference_kl,
+        f"{actor}.use_kl_loss": setting.reference_kl > 0,
+        f"{actor}.kl_loss_coef": setting.reference_kl,
         f"{actor}.checkpoint.save_contents": ["model", "optimizer", "extra", "hf_model"],
         f"{actor}.policy_loss._target_": "methods.backend.loss.TetherPolicyLossConfig",
-        f"{actor}.policy_loss.loss_mode": loss_name(cell.method),
-        f"+{actor}.policy_loss.options": cell.options,
-        f"{rollout}.name": engines.ENGINES[panel.rollout_engine][0],
-        f"{rollout}.n": panel.group,
-        f"{rollout}.temperature": panel.temperature,
+        f"{actor}.policy_loss.loss_mode": loss_name(run.method),
+        f"+{actor}.policy_loss.options": run.options,
+        f"{rollout}.name": engines.ENGINES[setting.rollout_engine][0],
+        f"{rollout}.n": setting.group,
+        f"{rollout}.temperature": setting.temperature,
         f"{rollout}.dtype": rollout_precision.dtype,
         f"+{rollout}.custom.quantise": rollout_precision.quantise,
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.free_cache_engine": False,
         f"{rollout}.calculate_log_probs": True,
-        f"{rollout}.log_prob_micro_batch_size_per_gpu": panel.micro_batch_rows,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": setting.micro_batch_rows,
         f"{rollout}.agent.num_workers": 1,
-        f"+{rollout}.custom.top_k": panel.top_k,
-        f"+{rollout}.custom.lag": panel.lag,
-        f"+{rollout}.custom.seed": cell.seed,
-        f"+{rollout}.custom.quantization": panel.rollout_quantization,
+        f"+{rollout}.custom.top_k": setting.top_k,
+        f"+{rollout}.custom.staleness": setting.staleness,
+        f"+{rollout}.custom.seed": run.seed,
+        f"+{rollout}.custom.quantization": setting.rollout_quantization,
         # vLLM's running sequences; a whole batch at once costs the fewest engine steps.
-        f"{rollout}.max_num_seqs": min(panel.prompts * panel.group, 1024),
-        f"{rollout}.val_kwargs.n": panel.validate_samples,
+        f"{rollout}.max_num_seqs": min(setting.prompts * setting.group, 1024),
+        f"{rollout}.val_kwargs.n": setting.validate_samples,
         f"{rollout}.val_kwargs.do_sample": True,
-        f"{rollout}.val_kwargs.temperature": panel.temperature,
+        f"{rollout}.val_kwargs.temperature": setting.temperature,
         "trainer.device": "cpu",
-        "trainer.n_gpus_per_node": panel.ranks,
+        "trainer.n_gpus_per_node": setting.ranks,
         "trainer.nnodes": 1,
-        "trainer.total_training_steps": panel.steps,
-        # verl stops at whichever comes first; the number of steps is what a panel fixes.
-        "trainer.total_epochs": panel.steps,
+        "trainer.total_training_steps": setting.steps,
+        # verl stops at whichever comes first; the number of steps is what a setting fixes.
+        "trainer.total_epochs": setting.steps,
         "trainer.val_before_train": True,
-        "trainer.test_freq": panel.validate_every or panel.steps,
-        "trainer.save_freq": panel.save_every or panel.steps,
+        "trainer.test_freq": setting.validate_every or setting.steps,
+        "trainer.save_freq": setting.save_every or setting.steps,
         # Older ones are removed by methods.backend.run.restart, once the new one is whole.
         "trainer.max_actor_ckpt_to_keep": None,
-        "trainer.default_local_dir": str(cell.work_dir / "verl"),
+        "trainer.default_local_dir": str(run.work_dir / "verl"),
         "trainer.project_name": "tether",
-        "trainer.experiment_name": f"{cell.panel_name}-{cell.label}-{cell.seed}",
-        "trainer.logger": cell.trackers,
-        "trainer.v1.trainer_mode": f"tether_{panel.runner}",
+        "trainer.experiment_name": f"{run.setting_name}-{run.variant}-{run.seed}",
+        "trainer.logger": run.trackers,
+        "trainer.v1.trainer_mode": f"tether_{setting.runner}",
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": 1,
     }
-    settings |= _data_options(panel)
-    if panel.runner == "ray":
-        settings |= _ray_settings(cell)
-    return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(cell.overrides)
+    settings |= _data_options(setting)
+    if setting.runner == "ray":
+        settings |= _ray_settings(run)
+    return [f"{key}={_hydra(value)}" for key, value in settings.items()] + list(run.overrides)
 
 
-def _data_options(panel: Panel) -> dict[str, Any]:
-    """What a panel asks for beyond the default: nothing is said of an option that is off."""
+def _data_options(setting: Setting) -> dict[str, Any]:
+    """What a setting asks for beyond the default: nothing is said of an option that is off."""
     custom = {
-        "special_tokens": panel.reward_special_tokens,
-        "mask_truncated": panel.mask_truncated,
-        "skip_flat_groups": panel.skip_flat_groups,
-        "rollouts": panel.rollouts,
+        "special_tokens": setting.reward_special_tokens,
+        "mask_truncated": setting.mask_truncated,
+        "skip_flat_groups": setting.skip_flat_groups,
+        "rollouts": setting.rollouts,
     }
     settings: dict[str, Any] = {
         f"+actor_rollout_ref.rollout.custom.{name}": True for name, wanted in custom.items() if wanted
     }
-    template = panel.template()
+    template = setting.template()
     if template is not None:
         settings["actor_rollout_ref.model.custom_chat_template"] = template
-    if panel.overlong_prompts == "drop":
+    if setting.overlong_prompts == "drop":
         settings |= {"data.filter_overlong_prompts": True, "data.filter_overlong_prompts_workers": 1}
     return settings
 
@@ -138,18 +138,18 @@ def _engine_precision(where: str, precision: Precision) -> dict[str, str]:
     }
 
 
-def _ray_settings(cell: Cell) -> dict[str, Any]:
-    """What main_ppo needs on a machine without accelerators, and where its trainer finds the cell."""
-    ranks, rollout = cell.panel.ranks, "actor_rollout_ref.rollout"
-    if cell.panel.server:
+def _ray_settings(run: RunConfig) -> dict[str, Any]:
+    """What main_ppo needs on a machine without accelerators, and where its trainer finds the run."""
+    ranks, rollout = run.setting.ranks, "actor_rollout_ref.rollout"
+    if run.setting.server:
         sampling: dict[str, Any] = {
-            f"{rollout}.name": engines.SERVERS[cell.panel.rollout_engine][0],
+            f"{rollout}.name": engines.SERVERS[run.setting.rollout_engine][0],
             f"+{rollout}.agent.agent_loop_manager_class": "methods.backend.ray.loop.ServerLoopManager",
             f"{rollout}.agent.default_agent_loop": "tether_single_turn",
             "reward.reward_manager.source": "importlib",
             "reward.reward_manager.name": "TextRewardManager",
             "reward.reward_manager.module.path": "pkg://methods.backend.reward_manager",
-            **(_vllm_server_settings(cell.panel) if cell.panel.rollout_engine == "vllm" else {}),
+            **(_vllm_server_settings(run.setting) if run.setting.rollout_engine == "vllm" else {}),
         }
     else:
         sampling = {
@@ -158,7 +158,7 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
             "reward.num_workers": 0,
         }
     return sampling | {
-        "+trainer.tether_work_dir": str(cell.work_dir),
+        "+trainer.tether_work_dir": str(run.work_dir),
         # Never a Ray that happens to run here: its workers have other code and another environment.
         "+ray_kwargs.ray_init.address": "local",
         "+ray_kwargs.ray_init.include_dashboard": False,
@@ -168,14 +168,14 @@ def _ray_settings(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _vllm_server_settings(panel: Panel) -> dict[str, Any]:
+def _vllm_server_settings(setting: Setting) -> dict[str, Any]:
     """What verl's vLLM server needs on a CPU; weights come from the trainer only (`load_format`'s default)."""
     rollout = "actor_rollout_ref.rollout"
     return {
         # Both concern GPU memory; vLLM refuses the first on a CPU (vllm/config/model.py), the second compiles graphs.
         f"+{rollout}.enable_sleep_mode": False,
         f"{rollout}.enforce_eager": True,
-        f"{rollout}.max_model_len": panel.prompt_length + panel.response_length,
+        f"{rollout}.max_model_len": setting.prompt_length + setting.response_length,
     }
 
 

@@ -1,4 +1,4 @@
-"""What methods declare to need (`Method.requires`) against what a panel or one call of the loss gives them.
+"""What methods declare to need (`Method.requires`) against what a setting or one call of the loss gives them.
 
 Shapes: B sequences, T response tokens, N responses of a training step.
 """
@@ -16,7 +16,7 @@ from methods.registry import Needs
 from methods.signals import ImpossibleSampleError, Scope, Signals
 
 if TYPE_CHECKING:
-    from methods.backend.panel import Panel
+    from methods.backend.setting import Setting
 
 # Columns of a training batch, jagged over response tokens.
 ANCHOR, UNIFORMS = "tether_anchor_log_probs", "tether_uniforms"
@@ -25,17 +25,18 @@ CONTROL = 2
 EPOCHS_KEY = "actor_rollout_ref.actor.ppo_epochs"
 
 
-def panel_problem(method: str, needs: Needs, panel: Panel, overrides: Sequence[str] = ()) -> str | None:
-    """What of a method's needs a panel can't meet, as "field = value: what is allowed"; None when it meets all."""
-    if needs & (Needs.TOP_K | Needs.FULL) and panel.top_k == 0:
-        return f"panel.top_k = 0: method {method} needs the rollout's top-K log-probs, allowed is >= 1"
-    if Needs.MINI_BATCH in needs and (panel.ranks > 1 or panel.micro_batch_rows < panel.mini_batch_rows):
+def setting_problem(method: str, needs: Needs, setting: Setting, overrides: Sequence[str] = ()) -> str | None:
+    """What of a method's needs a setting can't meet, as "field = value: what is allowed"; None when it meets all."""
+    if needs & (Needs.TOP_K | Needs.FULL) and setting.top_k == 0:
+        return f"setting.top_k = 0: method {method} needs the rollout's top-K log-probs, allowed is >= 1"
+    if Needs.MINI_BATCH in needs and (setting.ranks > 1 or setting.micro_batch_rows < setting.mini_batch_rows):
         return (
-            f"panel.micro_batch = {panel.micro_batch}, panel.ranks = {panel.ranks}: method {method} looks at the whole "
-            f"mini-batch of {panel.mini_batch_rows} responses at once; allowed is null and 1"
+            f"setting.micro_batch = {setting.micro_batch}, setting.ranks = {setting.ranks}: method {method} looks at "
+            f"the whole "
+            f"mini-batch of {setting.mini_batch_rows} responses at once; allowed is null and 1"
         )
-    if Needs.RECOMPUTED_ANCHOR in needs and panel.mini_batches == 1 and ppo_epochs(overrides) == 1:
-        return f"panel.mini_batches = 1: {degenerate(method)}"
+    if Needs.RECOMPUTED_ANCHOR in needs and setting.mini_batches == 1 and ppo_epochs(overrides) == 1:
+        return f"setting.mini_batches = 1: {degenerate(method)}"
     return None
 
 
@@ -43,7 +44,7 @@ def degenerate(method: str) -> str:
     """A trust region around the weights themselves: the only update of a rollout starts at its centre."""
     return (
         f"method {method} measures the ratio against the recomputed anchor, which is 1 in a rollout's first update, so "
-        "that its trust region can never act; allowed is at least 2 updates per rollout (panel.mini_batches, or "
+        "that its trust region can never act; allowed is at least 2 updates per rollout (setting.mini_batches, or "
         f"data.train_batch_size over actor.ppo_mini_batch_size, or {EPOCHS_KEY}), or a method whose anchor is the "
         "rollout policy"
     )
@@ -56,7 +57,7 @@ def ppo_epochs(overrides: Sequence[str]) -> int:
 
 
 def vocabulary_problem(method: str, needs: Needs, top_k: int, vocabulary: int) -> str | None:
-    """As `panel_problem`, for what depends on the model."""
+    """As `setting_problem`, for what depends on the model."""
     if Needs.FULL in needs and top_k != vocabulary:
         return (
             f"top_k = {top_k}: method {method} needs both policies over the whole vocabulary, allowed is its size "

@@ -15,7 +15,7 @@ from torch import Tensor
 from verl.utils import tensordict_utils as tu
 from verl.workers.utils.losses import ppo_loss
 
-from methods.backend.loss import Carried, carrying, is_foreign, method_of, requirements
+from methods.backend.loss import Carried, carry, is_foreign, method_of, requirements
 from methods.backend.metrics import TokenMetrics
 from methods.backend.requirements import ANCHOR, UNIFORMS
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
@@ -66,7 +66,7 @@ class SupportLoss:
             if seen is not data:
                 raise RuntimeError("the engine asked for the loss of another micro-batch than it showed logits of")
         self._count_what_is_left(data)
-        with carrying(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **_columns(data))):
+        with carry(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **_columns(data))):
             return ppo_loss(self.config, model_output, data, dp_group)
 
     def _count_what_is_left(self, data: Any) -> None:
@@ -84,11 +84,11 @@ class SupportLoss:
 
         logits: [B, T, V], those that predict each response token.
         """
-        labels, shape, valid = data["responses"], data["responses"].shape, data.get(SUPPORT_VALID, None)
-        log_probs = logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+        variants, shape, valid = data["responses"], data["responses"].shape, data.get(SUPPORT_VALID, None)
+        log_probs = logits.gather(-1, variants.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
         carried, flat = Carried(), logits.detach().flatten(0, 1)
         if valid is not None or Needs.SUM_PI_SQUARED in self.needs:
-            ids = data[SUPPORT_IDS].flatten(0, 1) if valid is not None else labels.new_empty(len(flat), 0)
+            ids = data[SUPPORT_IDS].flatten(0, 1) if valid is not None else variants.new_empty(len(flat), 0)
             statistics = policy_statistics(flat, ids)
             carried = Carried(
                 sum_pi_squared=statistics.sum_pi_squared.view(shape), entropy=statistics.entropy.view(shape)
@@ -107,8 +107,8 @@ class SupportLoss:
                 if Needs.FULL in self.needs
                 else None,
             )
-        columns = {"sampled": labels, "logp_old": data.get(ANCHOR, None), "uniforms": data.get(UNIFORMS, None)}
-        with carrying(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **columns)):
+        columns = {"sampled": variants, "logp_old": data.get(ANCHOR, None), "uniforms": data.get(UNIFORMS, None)}
+        with carry(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **columns)):
             return ppo_loss(self.config, {"log_probs": log_probs}, data, None)
 
     def _from_logits(self, logits: Tensor, data: Any) -> Carried:

@@ -23,7 +23,7 @@ from methods.backend.local_queue import LocalQueue
 from methods.backend.loss import requirements
 from methods.backend.requirements import UNIFORMS, uniforms
 from methods.backend.rollout import batch_selection
-from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, jagged
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, to_jagged
 from methods.backend.rollout.selection import KEPT
 from methods.backend.run import trackers
 from methods.backend.run.log import RunLog
@@ -31,7 +31,7 @@ from methods.backend.worker import TetherWorker
 from methods.registry import Needs
 
 NAME = "tether_inprocess"
-# What engine and losses read. Each further jagged column costs verl a Python loop over all rows per mini-batch
+# What engine and losses read. Each further to_jagged column costs verl a Python loop over all rows per mini-batch
 # (utils/tensordict_utils.py:458).
 ENGINE_COLUMNS = (
     "prompts",
@@ -134,7 +134,7 @@ class TetherTrainer(PPOTrainerSync):
         rows = [places.setdefault(key, len(places)) for key in batch.keys]
         seed = int((rollout.get("custom") or {}).get("seed", rollout.seed))
         numbers = uniforms(seed, self.global_steps, len(places), self.config.data.max_response_length)
-        column = jagged(numbers[rows], mask.offsets().diff())
+        column = to_jagged(numbers[rows], mask.offsets().diff())
         tq.kv_batch_put(
             keys=batch.keys,
             partition_id=batch.partition_id,

@@ -18,7 +18,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from methods.backend import replaced
 from methods.backend.engine import init_process_group
-from methods.backend.experts import differences, recording, routers
+from methods.backend.experts import differences, record_routing, routers
 from methods.backend.loss import method_of
 from methods.backend.metrics import TokenMetrics
 from methods.backend.mini_batches import TetherTrainingWorker, mini_batches, with_settings
@@ -78,7 +78,7 @@ class TetherWorker(ActorRolloutRefWorker):
             raise RuntimeError(f"{steps} optimiser steps were taken in this update, {expected} mini-batches were due")
         metrics: dict[str, Any] = tu.get(output, "metrics")
         ours = {
-            **self.support_loss.metrics.gathered().summary(),
+            **self.support_loss.metrics.gather().summary(),
             **self.rollout.sampled,
             "updates/optimizer_steps": steps,
             **routing,
@@ -107,16 +107,16 @@ class TetherWorker(ActorRolloutRefWorker):
         """Routing differences before the update, at the tokens of the first mini-batch; nothing for dense models.
 
         Trainer and rollout run forward once more on that mini-batch alone, so that training is left as it is: 3 % of
-        the CPU time of a toy step with 8 mini-batches (.024 of .78 s, 2 layers, 8 experts).
+        the CPU time of a toy step with 8 mini-batches (0.024 of 0.78 s, 2 layers, 8 experts).
         """
         if not hasattr(self.rollout, "sampling_model") or not routers(self.rollout.model):
             return {}
         part = next(mini_batches(data.select("input_ids", "responses"), rows))
         states = States.of(part)
         inputs = {name: getattr(states, name) for name in ("input_ids", "attention_mask", "position_ids")}
-        with recording(self.actor.engine.module) as trainers:
+        with record_routing(self.actor.engine.module) as trainers:
             self.actor.engine.logits(**inputs)
-        with recording(self.rollout.model) as rollouts:
+        with record_routing(self.rollout.model) as rollouts:
             self.rollout.sampling_model()(**inputs, use_cache=False)
         chosen = [torch.stack(layers).unflatten(1, states.predicts.shape) for layers in (trainers, rollouts)]
         return {"routing/differences": differences(chosen[0], chosen[1], states.predicts)}
@@ -158,7 +158,7 @@ class TetherWorker(ActorRolloutRefWorker):
             "rollout_precision": self.rollout.precision(),
             "rollout_details": self.rollout.details(),
             "top_k": self.rollout.top_k,
-            "lag": self.rollout.ring.lag,
+            "staleness": self.rollout.ring.staleness,
             "threads": torch.get_num_threads(),
         }
 

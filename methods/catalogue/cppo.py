@@ -5,8 +5,8 @@
 
 w falls linearly from 1 at the first token to w_min at the last. delta_b, what the prefix may spend per token, is the
 90th percentile of the response's own D_t within [d, 2 d], or a fixed number. D is TV on top-K, the sampled token and
-one tail cell, or |pi - mu| of the sampled token (`measure` binary_tv).
-Source: arXiv 2606.10968 [F]: w_min .8, delta .15 (.2 for 30B), d .02 for base models, budget .015 fixed for
+one tail class, or |pi - mu| of the sampled token (`measure` binary_tv).
+Source: arXiv 2606.10968 [F]: w_min 0.8, delta 0.15 (0.2 for 30B), d 0.02 for base models, budget 0.015 fixed for
 post-trained ones. C is not stated; none [I].
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: none seen. Positions count valid tokens only, and a response of one token has w = 1 [I].
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from methods.config import MethodConfig, check_cap, check_choice, check_fraction, check_positive
 from methods.directions import ratio_direction
-from methods.masks import capped_ratio, outward, proximity
+from methods.masks import capped_ratio, divergence, outward
 from methods.registry import Needs, register
 from methods.rows import prefix_sum, row_quantile
 from methods.signals import Signals
@@ -62,7 +62,7 @@ def needs(config: Config) -> Needs:
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""
     mask, advantages = signals.response_mask, signals.advantages
-    distance = proximity(signals, config.measure)
+    distance = divergence(signals, config.measure)
     weights = position_weights(mask, config.w_min).to(distance.dtype)
     budget = row_quantile(distance, mask, BUDGET_QUANTILE).clamp(config.d, 2 * config.d)
     if config.budget is not None:

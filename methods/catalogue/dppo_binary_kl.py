@@ -3,7 +3,7 @@
     g = min(r, C) · A · M,   M = 0 where  D > delta  and  A (r - 1) > 0,  else 1
     D = mu log(mu/pi) + (1 - mu) log((1 - mu)/(1 - pi))   of the sampled token, in nats
 
-Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 14 and 23; delta = .05 and C = 5 as in its scaling runs [F]. A predicted
+Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 14 and 23; delta = 0.05 and C = 5 as in its scaling runs [F]. A predicted
 direction would change nothing: for any two-outcome divergence the sampled ratio tells it exactly [N].
 Shapes: signals [B, T] to g [B, T]. Detached: everything.
 Public code: verl's `dppo_kl` adds 1e-8 in the second logarithm; its cap is PPO's
@@ -37,6 +37,6 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     return masked_coefficient(
         signals,
         config,
-        proximity=binary_kl(signals.logp_mu, signals.logp_pi),
+        divergence=binary_kl(signals.logp_mu, signals.logp_pi),
         direction=ratio_direction(signals),
     )

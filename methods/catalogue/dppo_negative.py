@@ -2,7 +2,7 @@
 
     g = min(r, C) · A,  or 0 where  A < 0 and mu - pi >= threshold
 
-Source: DPPO paper (arXiv 2602.04879) Fig. 5: threshold .5 is enough for stability, .8 is not [F]; C = inf as in its
+Source: DPPO paper (arXiv 2602.04879) Fig. 5: threshold 0.5 is enough for stability, 0.8 is not [F]; C = inf as in its
 stability study [F].
 Shapes: signals [B, T] to g [B, T]. Detached: everything.
 Public code: Stable-RL's ablation losses. A token exactly at the threshold is dropped, unlike in a trust region, where

@@ -1,10 +1,10 @@
-"""DPPO Top-K-KL: proximity is a distribution divergence, direction is still the sampled ratio.
+"""DPPO Top-K-KL: divergence is a distribution divergence, direction is still the sampled ratio.
 
     g = min(r, C) · A · M,   M = 0 where  D > delta  and  A (r - 1) > 0,  else 1
     D = sum_S mu_i log(mu_i/pi_i) + mu_T log(mu_T/pi_T),   S = top-K of mu and the sampled token, T the rest
 
-Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 16 and 23 [F]; delta = .15 and C = 5 as arXiv 2607.10848 runs it [S] (the
-DPPO paper itself uses .05 [F]).
+Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 16 and 23 [F]; delta = 0.15 and C = 5 as arXiv 2607.10848 runs it [S]
+(the DPPO paper itself uses 0.05 [F]).
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: Stable-RL writes a sampled token outside the top K over candidate K instead of adding it, which is
 `support: replaced` here [F].
@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from methods.directions import ratio_direction
-from methods.masks import TopKMaskConfig, masked_coefficient, topk_proximity
+from methods.masks import TopKMaskConfig, masked_coefficient, topk_divergence
 from methods.measures import FORWARD_KL
 from methods.registry import Needs, register
 from methods.signals import Signals
@@ -36,6 +36,6 @@ def coefficient(signals: Signals, config: TopKMaskConfig) -> Tensor:
     return masked_coefficient(
         signals,
         config,
-        proximity=topk_proximity(signals, FORWARD_KL),
+        divergence=topk_divergence(signals, FORWARD_KL),
         direction=ratio_direction(signals),
     )

@@ -3,7 +3,7 @@
     g = min(r, C) · A · M,   M = 0 where  D > delta  and  A (r - 1) > 0,  else 1
     D = 1/2 ( sum_S |mu_i - pi_i| + |mu_T - pi_T| ),   S = top-K of mu and the sampled token, T the rest
 
-Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 15 and 23 [F]; delta = .2 and C = 5 as in its scaling runs [F].
+Source: DPPO paper (arXiv 2602.04879) Eqs. 12, 15 and 23 [F]; delta = 0.2 and C = 5 as in its scaling runs [F].
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: Stable-RL writes a sampled token outside the top K over candidate K instead of adding it, which is
 `support: replaced` here [F]; it clamps head and tail masses at 1e-12.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from methods.config import Radius
 from methods.directions import ratio_direction
-from methods.masks import TopKMaskConfig, masked_coefficient, topk_proximity
+from methods.masks import TopKMaskConfig, masked_coefficient, topk_divergence
 from methods.measures import TV
 from methods.registry import Needs, register
 from methods.signals import Signals
@@ -45,6 +45,6 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     return masked_coefficient(
         signals,
         config,
-        proximity=topk_proximity(signals, TV),
+        divergence=topk_divergence(signals, TV),
         direction=ratio_direction(signals),
     )

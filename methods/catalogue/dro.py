@@ -5,7 +5,7 @@
 
 The penalty has no |A|: a token with A = 0 is still pulled back to mu.
 Source: direct reward optimisation (arXiv 2405.19107) and Kimi k1.5 (arXiv 2501.12599) in the token-level form that
-verl's `dro` and Tinker share [S]; beta = .05 is the example value of Tinker's documentation [S], since neither gives a
+verl's `dro` and Tinker share [S]; beta = 0.05 is the example value of Tinker's documentation [S], since neither gives a
 default. Both papers centre the reward by a soft value estimate, which is the advantage's business, not the loss's.
 Shapes: signals [B, T] to g [B, T]. Detached: all, which gives the same gradient as differentiating the objective.
 Public code: verl refuses to run it without a dro_beta and does not limit the log-ratio (here 20).

@@ -6,7 +6,7 @@
 The gradient of the paper's objective, the mean over responses of s A, with respect to log pi of an unclipped token is
 s A / |y|. The 1/|y| is not in g: aggregation seq-mean-token-mean supplies it. A clipped token gets no gradient, but
 its clipped ratio stays in s.
-Source: arXiv 2507.20673 section 3, log widths .4 and .4 [S].
+Source: arXiv 2507.20673 section 3, log widths 0.4 and 0.4 [S].
 Shapes: signals [B, T] to g [B, T]. Detached: s, which gives the same gradient as differentiating the objective.
 Public code: verl's `geo_mean` uses PPO's keys as log widths, averages A over the response (one value in practice) and
 takes the mean over whatever it is given: an empty response counts, and so the gradient grows with the number of

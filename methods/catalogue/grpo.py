@@ -6,7 +6,7 @@ What makes it GRPO stands outside the coefficient: A is the reward minus its gro
 standard deviation in the original and not in the three papers replicated here, and a response
 counts by the mean over its tokens (aggregation seq-mean-token-mean). The original's KL penalty to a reference policy
 is not part of it: all three papers set it to zero [F].
-Source: DeepSeekMath (arXiv 2402.03300) Eq. 3, eps = .2 [F]. Clip-higher is `ppo_clip_higher`.
+Source: DeepSeekMath (arXiv 2402.03300) Eq. 3, eps = 0.2 [F]. Clip-higher is `ppo_clip_higher`.
 Shapes: signals [B, T] to g [B, T]. Detached: r.
 Public code: verl runs it as `vanilla` with a dual clip of c = 3; TRL and verl default to other aggregations.
 """

@@ -9,7 +9,7 @@ update GSPO's. Under a token-sum mode a response weighs |y| times as much. Where
 token's own A decides, which is the paper's GSPO-token.
 Source: arXiv 2507.18071 Eqs. 5-7 (sequence) and 13-14 (token), widths 3e-4 and 4e-4 [S].
 Shapes: signals [B, T] to g [B, T]. Detached: s, which gives the same gradient as differentiating the objective.
-Public code: verl takes the widths from PPO's keys (.2 unless set) and token-mean unless told otherwise, and limits
+Public code: verl takes the widths from PPO's keys (0.2 unless set) and token-mean unless told otherwise, and limits
 log s at 10 (here 20).
 """
 

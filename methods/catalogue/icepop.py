@@ -3,9 +3,9 @@
     g = rho · r' · A · M,  or 0 where rho is outside [lower, upper];   rho = pi_old / mu,  r' = pi / pi_old
 
 M is PPO's clip mask on r'. Unlike a trust region the filter is on pi_old / mu, which no update changes.
-Source: Ring-1T (arXiv 2510.18855); bounds .5 and 5 [F]; PPO's widths .2 and .2 [I].
+Source: Ring-1T (arXiv 2510.18855); bounds 0.5 and 5 [F]; PPO's widths 0.2 and 0.2 [I].
 Shapes: signals [B, T] to g [B, T]; needs logp_old [B, T]. Detached: rho, r', M.
-Public code: prime-rl filters pi / mu of the current policy, without an anchor, at .2 and 5; `mis` with level token
+Public code: prime-rl filters pi / mu of the current policy, without an anchor, at 0.2 and 5; `mis` with level token
 and these bounds is the same filter.
 """
 

@@ -4,7 +4,7 @@
     g = r · A · w,  w = 1 inside,  1 - sign(A (r - 1)) · |pi - mu| / delta outside
 
 Source: arXiv 2606.09821 Fig. 11 [S]: close to full DRPO. The formula was not seen; that the region is DPPO's binary
-one, on both sides of mu, is our reading [I]. delta = 12.5 as released [F], radius .15 as DPPO runs there [F].
+one, on both sides of mu, is our reading [I]. delta = 12.5 as released [F], radius 0.15 as DPPO runs there [F].
 Shapes: signals [B, T] to g [B, T]. Detached: all, which gives the same gradient as differentiating the objective.
 Public code: none seen.
 """

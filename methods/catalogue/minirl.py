@@ -5,8 +5,8 @@
 
 pi_old are the trainer's log-probs of the weights before the rollout's first update: the band sees staleness alone,
 the weight staleness and the engine's mismatch.
-Source: arXiv 2512.01374, the objective with its mask M_t [F]; widths .2 and .28 and C = inf in the DPPO paper's
-stability study (arXiv 2602.04879) [F], .2 and .27 in its scaling runs [F].
+Source: arXiv 2512.01374, the objective with its mask M_t [F]; widths 0.2 and 0.28 and C = inf in the DPPO paper's
+stability study (arXiv 2602.04879) [F], 0.2 and 0.27 in its scaling runs [F].
 Shapes: signals [B, T] to g [B, T]; needs logp_old [B, T]. Detached: both ratios.
 Public code: Stable-RL's `ppo_recompute`.
 """

@@ -3,9 +3,9 @@
     g = rho · r' · A · M,  or 0 where rho > upper (or rho < lower);   rho = pi_old / mu,  r' = pi / pi_old
 
 M is PPO's clip mask on r'. rho is a token's ratio, the product over the response (`level` sequence: whole responses
-are dropped), or the geometric mean over it (geometric: the length-normalised filter, lower .999 and upper 1.001 [F]).
+are dropped), or the geometric mean over it (geometric: the length-normalised filter, lower 0.999 and upper 1.001 [F]).
 Source: masked importance sampling as verl's rollout correction has it, upper 2; no arXiv paper of its own [F]; PPO's
-widths .2 and .2 [I].
+widths 0.2 and 0.2 [I].
 Shapes: signals [B, T] to g [B, T]; needs logp_old [B, T]. Detached: rho, r', M.
 Public code: verl combines any weight with any rejection statistic and takes rejected tokens out of the mask, so out of
 the denominator of a mean too; here they stay in it, as a dropped token of any other method does.

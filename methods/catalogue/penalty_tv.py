@@ -5,7 +5,7 @@
 
 Summed over tokens drawn from mu, |r - 1| / 2 is TV(mu, pi). The weight has two values and no boundary.
 Source: arXiv 2606.09821 Appendix C, a TV penalty among the alternatives that stay below DRPO; its form and coefficient
-were not seen [I]. coefficient .04 is DRPO's 1 / (2 delta) at the released 12.5, weighted with |A| as DRPO is [I].
+were not seen [I]. coefficient 0.04 is DRPO's 1 / (2 delta) at the released 12.5, weighted with |A| as DRPO is [I].
 Shapes: signals [B, T] to g [B, T]. Detached: all, which gives the same gradient as differentiating the objective.
 Public code: none seen.
 """

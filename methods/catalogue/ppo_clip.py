@@ -2,7 +2,7 @@
 
     g = r · A,  or 0 where  A > 0 and r > 1 + eps,  or  A < 0 and r < 1 - eps
 
-Source: gradient of min(r A, clip(r, 1 - eps, 1 + eps) A), PPO (arXiv 1707.06347) Eq. 7, eps = .2 [F]. The optional
+Source: gradient of min(r A, clip(r, 1 - eps, 1 + eps) A), PPO (arXiv 1707.06347) Eq. 7, eps = 0.2 [F]. The optional
 dual clip c > 1 (arXiv 1912.09729 [F]) drops A < 0 with r > c. Neither a dual clip nor a cap on r by default; the
 ratio is against the rollout policy, as in every baseline of the DPPO and DRPO papers [F].
 Shapes: signals [B, T] to g [B, T]. Detached: r.

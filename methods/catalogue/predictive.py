@@ -7,7 +7,7 @@ d is the change of D per unit step along e_k - pi in the logits, k the sampled t
 tail T: pi_T^2 (`aggregated`), pi_T^2 / (n - m) (`uniform`), 0 (`none`), or as measured over the vocabulary
 (`collision`, the slope of the very D that is compared with delta). `full`: no tail, D and d over all n ids.
 Source: arXiv 2607.10848 Eqs. 10, 11 (forward KL, Appendix D: TV), 13, 14 [S]; other measures, collision and full [N].
-delta = .15 and C = 5 are the paper's for the forward KL [S]; no paper gives a radius for another measure.
+delta = 0.15 and C = 5 are the paper's for the forward KL [S]; no paper gives a radius for another measure.
 Shapes: signals [B, T] and support [B, T, K + 1], or full [B, T, V], to g [B, T]. Detached: everything.
 Public code: none released by the authors.
 """
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from methods.config import check_choice
 from methods.directions import predictive_direction
-from methods.masks import TailMaskConfig, masked_coefficient, proximity, tail_needs
+from methods.masks import TailMaskConfig, divergence, masked_coefficient, tail_needs
 from methods.measures import BINARY_MEASURES, MEASURES
 from methods.registry import register
 from methods.signals import Signals
@@ -29,16 +29,16 @@ from methods.support import with_support_rule
 
 @dataclass(frozen=True)
 class Config(TailMaskConfig):
-    """measure: of the direction; proximity: the measure of D, null for the same one."""
+    """measure: of the direction; divergence: the measure of D, null for the same one."""
 
     measure: str = "forward_kl"
-    proximity: str | None = None
+    divergence: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("measure", self.measure, MEASURES)
-        if self.proximity is not None:
-            check_choice("proximity", self.proximity, (*MEASURES, *BINARY_MEASURES))
+        if self.divergence is not None:
+            check_choice("divergence", self.divergence, (*MEASURES, *BINARY_MEASURES))
 
 
 @register(
@@ -55,6 +55,6 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     return masked_coefficient(
         signals,
         config,
-        proximity=proximity(signals, config.proximity or config.measure, full=config.tail == "full"),
+        divergence=divergence(signals, config.divergence or config.measure, full=config.tail == "full"),
         direction=predictive_direction(signals, MEASURES[config.measure], config.tail),
     )

@@ -4,7 +4,7 @@
     d = (pi_k - mu_k) + sum_S pi_i (mu_i - pi_i) + pi_T (mu_T - pi_T)
 
 D is DPPO's Top-K KL. The unseen tokens act as one merged token; S holds m of n ids.
-Source: arXiv 2607.10848 Eqs. 10 (direction), 13 (mask), 14 (objective); K = 20, delta = .15, C = 5 [S]. The derivative
+Source: arXiv 2607.10848 Eqs. 10 (direction), 13 (mask), 14 (objective); K = 20, delta = 0.15, C = 5 [S]. The derivative
 is proved in `derivations` [N].
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: none released by the authors.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from methods.directions import predictive_direction
-from methods.masks import TopKMaskConfig, masked_coefficient, topk_proximity
+from methods.masks import TopKMaskConfig, masked_coefficient, topk_divergence
 from methods.measures import FORWARD_KL
 from methods.registry import Needs, register
 from methods.signals import Signals
@@ -36,6 +36,6 @@ def coefficient(signals: Signals, config: TopKMaskConfig) -> Tensor:
     return masked_coefficient(
         signals,
         config,
-        proximity=topk_proximity(signals, FORWARD_KL),
+        divergence=topk_divergence(signals, FORWARD_KL),
         direction=predictive_direction(signals, FORWARD_KL, "aggregated"),
     )

@@ -6,7 +6,7 @@
     R = (pi_k - mu_k) + sum_S pi_i (mu_i - pi_i)
 
 [a, b] contains the direction over all n ids, of which the row shows m. D is reduced to top-K.
-Source: ours [N]; D and mask: arXiv 2607.10848 Eq. 13, delta = .15, C = 5 [S]. `precision` names the format in which
+Source: ours [N]; D and mask: arXiv 2607.10848 Eq. 13, delta = 0.15, C = 5 [S]. `precision` names the format in which
 log-probs were stored; `fallback` is keep, ratio, or a tail rule of the predictive direction.
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: none.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from methods.certificate import CERTIFIED_MEASURES, FALLBACKS, ROUNDINGS, certified_direction
 from methods.config import check_choice
-from methods.masks import TopKMaskConfig, masked_coefficient, proximity
+from methods.masks import TopKMaskConfig, divergence, masked_coefficient
 from methods.measures import MEASURES
 from methods.registry import Needs, register
 from methods.signals import Signals
@@ -58,6 +58,6 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     return masked_coefficient(
         signals,
         config,
-        proximity=proximity(with_support_rule(signals, config.support), config.measure),
+        divergence=divergence(with_support_rule(signals, config.support), config.measure),
         direction=certified_direction(signals, measure, config.fallback, ROUNDINGS[config.precision], config.support),
     )

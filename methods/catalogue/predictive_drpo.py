@@ -9,7 +9,7 @@ the softmax coupling decides, DRPO weakens a step that lowers the divergence, or
 every step that raises it is weakened and every one that lowers it strengthened, by the same |pi - mu| / delta. Where d
 and r - 1 agree in sign it is DRPO; at d = 0 the weight is 1; the weight stays within 1 - 1/delta and 1 + 1/delta.
 Where they disagree the pull is away from mu on this token, on purpose, and is no gradient of a penalty on r.
-Source: ours, from arXiv 2606.09821 Eq. 9 and arXiv 2607.10848 Eqs. 10-11 [N]. delta = .15: at the released 12.5 no
+Source: ours, from arXiv 2606.09821 Eq. 9 and arXiv 2607.10848 Eqs. 10-11 [N]. delta = 0.15: at the released 12.5 no
 weight could change sign. The uniform tail errs least of the rules that need nothing but top-K.
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: none.

@@ -6,7 +6,7 @@
 The exact change of the forward KL in place of its slope: a big step may carry a token out of the region that is still
 inside, or overshoot a decrease. As step -> 0 it becomes the predictive mask. The condition dD > 0 keeps corrective
 steps of tokens that stay outside.
-Source: ours [N]; the Gaussian counterpart is Flow-DPPO's D_new > delta (arXiv 2606.11025, Appendix E). delta = .15 and
+Source: ours [N]; the Gaussian counterpart is Flow-DPPO's D_new > delta (arXiv 2606.11025, Appendix E). delta = 0.15 and
 C = 5 from arXiv 2607.10848 [S]; step, the effective step size in the logits, is our choice.
 Shapes: signals [B, T] and support [B, T, K + 1], or full [B, T, V], to g [B, T]. Detached: everything.
 Public code: none.
@@ -22,7 +22,7 @@ from torch import Tensor
 from methods.config import check_positive
 from methods.directions import Tail
 from methods.finite_step import predicted_change
-from methods.masks import TailMaskConfig, capped_ratio, masked_coefficient, proximity, tail_needs
+from methods.masks import TailMaskConfig, capped_ratio, divergence, masked_coefficient, tail_needs
 from methods.registry import register
 from methods.signals import Signals
 from methods.support import with_support_rule
@@ -53,8 +53,8 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     signals = with_support_rule(signals, config.support)
     size = config.step * signals.advantages * capped_ratio(signals, config.ratio_cap)
     change = predicted_change(signals, size, config.tail)
-    distance = proximity(signals, "forward_kl", full=config.tail == "full")
+    distance = divergence(signals, "forward_kl", full=config.tail == "full")
     # The change already is that of the update A asks for; a direction is for A > 0.
     return masked_coefficient(
-        signals, config, proximity=distance + change, direction=torch.sign(signals.advantages) * change
+        signals, config, divergence=distance + change, direction=torch.sign(signals.advantages) * change
     )

@@ -5,7 +5,7 @@
 
 What is left of a mask's effect under this control comes from how many tokens it drops, not from which. D is DPPO's
 Top-K KL; the reference reads the sampled ratio or the predicted direction of a tail rule.
-Source: ours [N]; D, delta = .15 and C = 5 as arXiv 2607.10848 runs its masks [S].
+Source: ours [N]; D, delta = 0.15 and C = 5 as arXiv 2607.10848 runs its masks [S].
 Shapes: signals [B, T], uniforms [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: none. Counts are taken over the mini-batch; on parts of one they match the reference part by part.
 """
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from methods.config import check_choice
 from methods.directions import TAIL_RULES, predictive_direction, random_direction, ratio_direction
-from methods.masks import TopKMaskConfig, masked_coefficient, outside_region, topk_proximity
+from methods.masks import TopKMaskConfig, masked_coefficient, outside_region, topk_divergence
 from methods.measures import FORWARD_KL
 from methods.registry import Needs, register
 from methods.signals import Signals
@@ -55,12 +55,12 @@ def needs(config: Config) -> Needs:
 def coefficient(signals: Signals, config: Config) -> Tensor:
     """g, [B, T]."""
     signals = with_support_rule(signals, config.support)
-    distance = topk_proximity(signals, FORWARD_KL)
+    distance = topk_divergence(signals, FORWARD_KL)
     if config.reference == "ratio":
         reference = ratio_direction(signals)
     else:
         reference = predictive_direction(signals, FORWARD_KL, config.reference)  # type: ignore[arg-type]
     outside = outside_region(signals.advantages, distance, config.delta) & signals.response_mask
     return masked_coefficient(
-        signals, config, proximity=distance, direction=random_direction(signals, outside, reference)
+        signals, config, divergence=distance, direction=random_direction(signals, outside, reference)
     )

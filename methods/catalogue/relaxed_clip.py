@@ -4,8 +4,8 @@
         A > 0 and r > 1 + eps_high,  or  A < 0 and r < 1 - eps_low
 
 `side` says which clip is removed below alpha: the one at 1 + eps_high (high), at 1 - eps_low (low), or both.
-Source: DPPO paper (arXiv 2602.04879) Figs. 6-7: alpha 0 to .7, the three sides at alpha = .1, both is best [F]; widths
-.2 and .28 [F], C = 5 as in its scaling runs [I].
+Source: DPPO paper (arXiv 2602.04879) Figs. 6-7: alpha 0 to 0.7, the three sides at alpha = 0.1, both is best [F];
+widths 0.2 and 0.28 [F], C = 5 as in its scaling runs [I].
 Shapes: signals [B, T] to g [B, T]. Detached: everything.
 Public code: Stable-RL's `ppo_ablation_*`.
 """

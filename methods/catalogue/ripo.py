@@ -1,9 +1,9 @@
 """RIPO: PPO's clip with a width that grows as the token gets rarer.
 
-    g = r · A,  or 0 where  A > 0 and r > min(1 + w, 10),  or  A < 0 and r < max(1 - w, .5);   w = sqrt(delta / mu)
+    g = r · A,  or 0 where  A > 0 and r > min(1 + w, 10),  or  A < 0 and r < max(1 - w, 0.5);   w = sqrt(delta / mu)
 
 Between PPO's constant width and the delta / mu of a bound on |pi - mu| (DRPO's key step).
-Source: arXiv 2607.10169, delta = .05 and a ratio within [.5, 10] [S]. The full text was not seen: that the two bounds
+Source: arXiv 2607.10169, delta = 0.05 and a ratio within [0.5, 10] [S]. The full text was not seen: that the two bounds
 limit the ends of the band, and that the ratio is not capped otherwise, is our reading [I].
 Shapes: signals [B, T] to g [B, T]. Detached: r, w.
 Public code: none seen.

@@ -4,8 +4,8 @@
     h = 1 for u <= q,  else 1 / (1 + ((u - q) / q)^n);   u = |log r|,  q: its 90th percentile over the mini-batch
 
 r > 1 meets the upper end only and r < 1 the lower one, so the end that shrinks is the outward one.
-Source: arXiv 2607.18722: percentile .90, one shrinking end, a Hill kernel of |log r| [S]. The kernel's exact form and
-n = 2, the widths .2 and .28, and the token ratio (the paper also shrinks GSPO's band) are ours [I].
+Source: arXiv 2607.18722: percentile 0.90, one shrinking end, a Hill kernel of |log r| [S]. The kernel's exact form and
+n = 2, the widths 0.2 and 0.28, and the token ratio (the paper also shrinks GSPO's band) are ours [I].
 Shapes: signals [B, T] to g [B, T]. Detached: r, q, h. q is over all valid tokens of the mini-batch, so a call with
 less than a mini-batch (signals.scope) is refused: the split into micro-batches would choose the tokens.
 Public code: none seen.

@@ -6,7 +6,7 @@
 The optimum of one token is r = 1 + sign(A) eps. The weight is unbounded in r: a rare token (small mu) whose
 probability moves a little moves its ratio a lot, which is the DRPO paper's case against it.
 Source: arXiv 2401.16025, as arXiv 2606.09821 Eq. 5 gives it [F]; eps = 12.5 as that paper runs it [F]. The original's
-own eps (.2 from memory) is unchecked [I].
+own eps (0.2 from memory) is unchecked [I].
 Shapes: signals [B, T] to g [B, T]. Detached: all, which gives the same gradient as differentiating the objective.
 Public code: the DRPO authors' verl branch has it with clip_ratio = 12.5.
 """

@@ -5,7 +5,7 @@
 M is PPO's clip mask on r'. rho is a token's ratio, the product over the response (`level` sequence), or the geometric
 mean over it (geometric).
 Source: truncated importance sampling as verl's rollout correction has it, C = 2; no arXiv paper of its own [F]; PPO's
-widths .2 and .2 [I].
+widths 0.2 and 0.2 [I].
 Shapes: signals [B, T] to g [B, T]; needs logp_old [B, T]. Detached: rho, r', M.
 Public code: verl (`rollout_is` token or sequence) can also normalise the weights by their batch mean, which is left
 out here: it makes rows depend on each other.

@@ -2,9 +2,9 @@
 
     g = min(r, C) · A,  or 0 for all tokens of a response where  max_t D_t > delta
 
-D_t is KL(mu || pi) of the position on top-K, the sampled token and one tail cell, or |log r| of the sampled token
+D_t is KL(mu || pi) of the position on top-K, the sampled token and one tail class, or |log r| of the sampled token
 (`statistic` log_ratio), for rollouts without top-K.
-Source: arXiv 2512.23075 [F]; delta = .1 as CPPO's authors rerun it (arXiv 2606.10968) [F]; no cap on r [I].
+Source: arXiv 2512.23075 [F]; delta = 0.1 as CPPO's authors rerun it (arXiv 2606.10968) [F]; no cap on r [I].
 Shapes: signals [B, T] and support [B, T, K + 1] to g [B, T]. Detached: everything.
 Public code: verl has it as rejection statistics (seq_max_k2, seq_max_k3) on pi_old / mu.
 """
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from methods.config import MethodConfig, check_cap, check_choice, check_positive
-from methods.masks import capped_ratio, proximity
+from methods.masks import capped_ratio, divergence
 from methods.registry import Needs, register
 from methods.rows import row_max
 from methods.signals import Signals, log_ratio
@@ -51,6 +51,6 @@ def coefficient(signals: Signals, config: Config) -> Tensor:
     if config.statistic == "log_ratio":
         distance = log_ratio(signals.logp_pi, signals.logp_mu).abs()
     else:
-        distance = proximity(signals, config.statistic)
+        distance = divergence(signals, config.statistic)
     dropped = above(row_max(distance, signals.response_mask), config.delta)
     return torch.where(dropped, 0.0, capped_ratio(signals, config.ratio_cap) * signals.advantages)

@@ -3,7 +3,7 @@
     g = min(r, C) · A,  or 0 for all tokens of a response where  mean_t (r_t - 1 - log r_t) > delta
 
 r - 1 - log r is the k3 estimate of KL(mu || pi) from a token sampled by mu, never negative.
-Source: arXiv 2512.23075 [F]; delta = .002 as CPPO's authors rerun it (TRM-Avg in arXiv 2606.10968) [F]; no cap on
+Source: arXiv 2512.23075 [F]; delta = 0.002 as CPPO's authors rerun it (TRM-Avg in arXiv 2606.10968) [F]; no cap on
 r [I].
 Shapes: signals [B, T] to g [B, T]. Detached: everything.
 Public code: verl has it as the rejection statistic seq_mean_k3 on pi_old / mu.

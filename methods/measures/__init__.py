@@ -1,6 +1,6 @@
 """Divergences between mu (rollout) and pi (current), and what a logit step does to them.
 
-Each measure works on the last axis of two probability tensors: the whole vocabulary, or a support with one tail cell
+Each measure works on the last axis of two probability tensors: the whole vocabulary, or a support with one tail class
 (`reduced`); `binary` holds their two-outcome forms for the sampled token. A measure is one entry of a table.
 """
 
@@ -8,7 +8,7 @@ from methods.measures.algebraic import CHI2_NEYMAN, CHI2_PEARSON, HELLINGER2, L2
 from methods.measures.binary import BINARY_MEASURES, binary_kl, binary_tv, binary_value
 from methods.measures.logarithmic import FORWARD_KL, JEFFREYS, JS, REVERSE_KL
 from methods.measures.measure import TINY, Measure
-from methods.measures.reduced import reduced_cells, reduced_value
+from methods.measures.reduced import reduced_classes, reduced_value
 
 MEASURES = {
     measure.name: measure
@@ -32,6 +32,6 @@ __all__ = [
     "binary_kl",
     "binary_tv",
     "binary_value",
-    "reduced_cells",
+    "reduced_classes",
     "reduced_value",
 ]

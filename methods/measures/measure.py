@@ -1,6 +1,6 @@
 """What a measure is: a value and its gradient in the logits of pi.
 
-Shapes: n tokens or cells on the last axis. `logit_gradient` is h_i = dD/dz_i for pi = softmax(z):
+Shapes: n tokens or classes on the last axis. `logit_gradient` is h_i = dD/dz_i for pi = softmax(z):
 h_i = pi_i (g_i - sum_j pi_j g_j) with g_i = dD/d pi_i (papers' general formula [N], proved in `derivations`).
 The products pi_i g_i are written out measure by measure, so that a probability of zero is no special case.
 """

@@ -1,4 +1,4 @@
-"""A measure on a support plus one tail cell: a lower bound of the divergence on the full vocabulary."""
+"""A measure on a support plus one tail class: a lower bound of the divergence on the full vocabulary."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from methods.measures.measure import Measure
 TAIL_ROUNDINGS = 8
 
 
-def reduced_cells(measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_tail: Tensor) -> tuple[Tensor, Tensor]:
-    """(mu, pi) with the tail as last cell: [..., S] masses and [...] tails to [..., S + 1].
+def reduced_classes(
+    measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_tail: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(mu, pi) with the tail as last class: [..., S] masses and [...] tails to [..., S + 1].
 
     Where a measure divides by a mass, both tails are raised to what the sum's rounding can be: a tail below that is
     no information, and 0 against 6e-8 would put a token at any distance. Where its slope jumps at equality, tails that
@@ -39,10 +41,10 @@ def reduced_cells(measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_
 
 
 def reduced_value(measure: Measure, mu: Tensor, pi: Tensor, mu_tail: Tensor, pi_tail: Tensor) -> Tensor:
-    """The measure on a support plus one tail cell: [..., S] masses and [...] tails to [...].
+    """The measure on a support plus one tail class: [..., S] masses and [...] tails to [...].
 
     Source: DPPO paper, Eqs. 15 (TV) and 16 (forward KL) [F]. A lower bound of the divergence on the full vocabulary
-    for every measure here: pooling cells lowers an f-divergence. The l2 distance is none: its tail may exceed the full
-    sum (two tail ids that both gain .1 are .04/2 pooled and .02/2 apart) [N].
+    for every measure here: pooling classes lowers an f-divergence. The l2 distance is none: its tail may exceed the
+    full sum (two tail ids that both gain 0.1 are 0.04/2 pooled and 0.02/2 apart) [N].
     """
-    return measure.value(*reduced_cells(measure, mu, pi, mu_tail, pi_tail))
+    return measure.value(*reduced_classes(measure, mu, pi, mu_tail, pi_tail))

@@ -18,7 +18,7 @@ from methods.finite_step import finite_change
 from methods.masks import capped_ratio
 from methods.measures import FORWARD_KL, MEASURES, Measure, reduced_value
 from methods.signals import LOG_RATIO_LIMIT, Signals, Support
-from methods.support import Masses, masses, united
+from methods.support import Masses, masses, with_sampled
 from methods.tokens import schema
 
 # Rows times columns of one chunk of the work over a full vocabulary: 16 MB of float32.
@@ -47,7 +47,7 @@ class Tokens:
         at_ids = logp_pi.gather(-1, self.support_ids.clamp(min=0))
         return Support(self.support_ids, self.support_logp, at_ids, self.support_valid)
 
-    def cells(self, logp_pi: Tensor) -> Masses:
+    def classes(self, logp_pi: Tensor) -> Masses:
         """Masses of the recorded support under mu as recorded and pi, logp_pi: [N, V]."""
         return masses(self.support(logp_pi), self.vocab_size)
 
@@ -91,7 +91,7 @@ def _before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[i
     mu, pi = logp_mu.exp(), logp_pi.exp()
     k = tokens.sampled
     squared = pi.square().sum(-1)
-    cells, slots = tokens.cells(logp_pi), sampled_slot(tokens.support(logp_pi))
+    classes, slots = tokens.classes(logp_pi), sampled_slot(tokens.support(logp_pi))
     at_k = logp_pi.gather(-1, k.unsqueeze(-1)).squeeze(-1)
     out: Columns = {
         "logp_pi": at_k,
@@ -99,14 +99,14 @@ def _before(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, ks: Sequence[i
         "sum_pi_squared": squared,
         # 0 * -inf of an impossible token is no part of the entropy.
         "entropy": -(pi * logp_pi.masked_fill(pi == 0, 0.0)).sum(-1),
-        "top_mass_mu": cells.mu[..., :-1].sum(-1),
+        "top_mass_mu": classes.mu[..., :-1].sum(-1),
     }
     for name in schema.MEASURES:
         measure = MEASURES[name]
-        out |= _divergences(measure, mu, pi, cells, "before")
+        out |= _divergences(measure, mu, pi, classes, "before")
         out[schema.direction(name, "full")] = full_direction(measure, mu, pi, k)
         for rule in TAIL_RULES:
-            out[schema.direction(name, rule)] = reduced_direction(measure, cells, slots, rule, squared)
+            out[schema.direction(name, rule)] = reduced_direction(measure, classes, slots, rule, squared)
     signals = tokens.signals(logp_pi, squared)
     certified = direction_interval(signals, FORWARD_KL, ROUNDINGS["float32"])
     out |= {"certificate_low": certified.lower[0], "certificate_high": certified.upper[0]}
@@ -123,14 +123,14 @@ def _sweep(
     size: int, candidates: Tensor, sampled: Tensor, logp_mu: Tensor, logp_pi: Tensor, squared: Tensor, vocab_size: int
 ) -> Columns:
     """The reduced divergence and its directions with the `size` likeliest tokens of mu and the sampled one."""
-    ids, valid = united(candidates, sampled)
+    ids, valid = with_sampled(candidates, sampled)
     support = Support(ids, logp_mu.gather(-1, ids), logp_pi.gather(-1, ids), valid)
-    cells = masses(support, vocab_size)
+    classes = masses(support, vocab_size)
     slots = sampled_slot(support)
     measure = MEASURES[schema.SWEEP_MEASURE]
-    out = {schema.sweep(size): reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)}
+    out = {schema.sweep(size): reduced_value(measure, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail)}
     return out | {
-        schema.sweep(size, rule): reduced_direction(measure, cells, slots, rule, squared) for rule in TAIL_RULES
+        schema.sweep(size, rule): reduced_direction(measure, classes, slots, rule, squared) for rule in TAIL_RULES
     }
 
 
@@ -138,10 +138,10 @@ def _after(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, moved_logits: T
     # As in `_before`, so that logits that did not move give exactly no change.
     logp_mu, logp_pi, moved = (logits.log_softmax(-1) for logits in (mu_logits, pi_logits, moved_logits))
     mu, pi = logp_mu.exp(), logp_pi.exp()
-    cells = tokens.cells(moved)
+    classes = tokens.classes(moved)
     out: Columns = {}
     for name in schema.MEASURES:
-        out |= _divergences(MEASURES[name], mu, moved.exp(), cells, "after")
+        out |= _divergences(MEASURES[name], mu, moved.exp(), classes, "after")
     k = tokens.sampled.unsqueeze(-1)
     move = moved - logp_pi
     # Along c (e_k - pi) the log-prob of k moves at rate 1 - 2 pi_k + sum pi^2 = (1 - pi_k)^2 + sum over others of pi^2,
@@ -156,11 +156,11 @@ def _after(tokens: Tokens, mu_logits: Tensor, pi_logits: Tensor, moved_logits: T
     return out
 
 
-def _divergences(measure: Measure, mu: Tensor, pi: Tensor, cells: Masses, when: str) -> Columns:
+def _divergences(measure: Measure, mu: Tensor, pi: Tensor, classes: Masses, when: str) -> Columns:
     return {
         schema.divergence(measure.name, "full", when): measure.value(mu, pi),
         schema.divergence(measure.name, "reduced", when): reduced_value(
-            measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail
+            measure, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail
         ),
     }
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from methods.directions import TAIL_RULES
 
-VERSION = 1
+VERSION = 2
 MEASURES = ("forward_kl", "tv", "reverse_kl")
 SWEEP_MEASURE = "forward_kl"
 # Lengths, per unit of A min(r, C), of the single-token logit steps that the finite-step criterion is evaluated at.

@@ -27,7 +27,7 @@ SIZES = (-2.0, -0.1, 1e-6, 0.3, 5.0)
 
 def proved_interval(position: Exact) -> tuple[mpf, mpf]:
     least = min(position.mu[token] for token in position.candidates)
-    return formulas.full_interval(*position.cells, position.place, len(position.tail), least, backend="mpmath")
+    return formulas.full_interval(*position.classes, position.place, len(position.tail), least, backend="mpmath")
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case != "no tail"])
@@ -59,12 +59,12 @@ def test_rounding_widens_by_no_more_than_the_proved_width(case):
             if not position.tail:
                 continue
             least = min(position.mu[token] for token in position.candidates)
-            cells = (*position.cells, position.place, len(position.tail), least)
-            mu, pi, mu_tail, pi_tail = position.cells
+            classes = (*position.classes, position.place, len(position.tail), least)
+            mu, pi, mu_tail, pi_tail = position.classes
             known = {"mu": mu, "pi": pi, "mu_T": mu_tail, "pi_T": pi_tail, "mu_K": least, "k": position.place}
             known |= {"m": len(mu), "n": len(position.mu)}
             low, high = (evaluate(full_interval.THEOREM.claim(end), known) for end in ("low", "high"))
-            widths = formulas.interval_rounding_width(*cells, mp.expm1(mpf(absolute)), backend="mpmath")
+            widths = formulas.interval_rounding_width(*classes, mp.expm1(mpf(absolute)), backend="mpmath")
             lower, upper = float(ours.lower[0, place]), float(ours.upper[0, place])
             assert float(low - widths[0]) - TOLERANCE <= lower < float(plain.lower[0, place])
             assert float(plain.upper[0, place]) < upper <= float(high + widths[1]) + TOLERANCE
@@ -94,7 +94,7 @@ def test_a_known_sum_of_squares_pins_the_collision_mass(case):
     ours = direction_interval(signals(CASES[case]), FORWARD_KL, EXACT)
     with mp.workdps(50):
         for place, position in enumerate(exact(CASES[case])):
-            mu, pi, mu_tail, pi_tail = position.cells
+            mu, pi, mu_tail, pi_tail = position.classes
             largest = min(mu_tail, *(position.mu[token] for token in position.candidates))
             seen = pi[position.place] - mu[position.place] + mp.fsum(p * q for p, q in zip(mu, pi, strict=True))
             seen -= mp.fsum(p * p for p in position.pi)
@@ -107,15 +107,15 @@ def test_a_known_sum_of_squares_pins_the_collision_mass(case):
 def change(position: Exact, size: float, rule: str) -> float:
     if rule == "full":
         return float(formulas.finite_step_change(position.mu, position.pi, position.sampled, mpf(size), "mpmath"))
-    mu, pi, mu_tail, pi_tail = position.cells
+    mu, pi, mu_tail, pi_tail = position.classes
     rates = {
         "none": mpf(0),
         "aggregated": pi_tail,
         "uniform": pi_tail / (len(position.tail) or 1),
         "collision": position.tail_collision / pi_tail if position.tail else mpf(0),
     }
-    cells = (mu, pi, mu_tail, pi_tail, position.place, mpf(size), rates[rule])
-    return float(formulas.finite_step_change_topk(*cells, backend="mpmath"))
+    classes = (mu, pi, mu_tail, pi_tail, position.place, mpf(size), rates[rule])
+    return float(formulas.finite_step_change_topk(*classes, backend="mpmath"))
 
 
 @pytest.mark.parametrize("rule", ["full", *TAIL_RULES])

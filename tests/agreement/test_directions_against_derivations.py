@@ -17,7 +17,7 @@ from torch import Tensor
 from agreement_rows import CASES, Exact, Rows, exact, signals
 from derivations import formulas
 from methods.directions import TAIL_RULES, full_direction, predictive_direction, ratio_direction
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import BINARY_MEASURES, MEASURES, Measure
 
 # Every direction is a sum of products of numbers below Exact.size, so float64 leaves no more than a few V * 1e-16.
@@ -97,7 +97,7 @@ def test_divergence_is_the_one_that_is_differentiated(measure, case):
         sizes = torch.tensor([p.size(measure) for p in positions], dtype=torch.float64)
     ours = torch.stack(
         [
-            topk_proximity(signals(rows), MEASURES[measure])[0],
+            topk_divergence(signals(rows), MEASURES[measure])[0],
             MEASURES[measure].value(rows.logits_mu.softmax(-1), rows.logits_pi.softmax(-1)),
         ]
     )

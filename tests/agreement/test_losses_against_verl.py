@@ -73,7 +73,7 @@ class Batch:
 
     @classmethod
     def drawn(cls, seed: int, rows: int = 12, width: int = 9) -> Batch:
-        """Ratios from .02 to 50; every response has a token."""
+        """Ratios from 0.02 to 50; every response has a token."""
         random = torch.Generator().manual_seed(seed)
 
         def normal(*shape: int) -> Tensor:
@@ -169,7 +169,7 @@ def test_dual_clip_is_off_unless_asked_for() -> None:
 
 
 def test_cispo_has_no_lower_bound_unless_asked_for() -> None:
-    """r = .5: verl's default keys raise the weight to .8; the paper's setting leaves it."""
+    """r = 0.5: verl's default keys raise the weight to 0.8; the paper's setting leaves it."""
     token = Batch.tokens((LOG(0.1), LOG(0.2), -1.0))
     assert theirs("cispo", token).item() == pytest.approx(0.8)
     assert ours("cispo", token).item() == pytest.approx(0.5)

@@ -90,7 +90,7 @@ def test_a_quotient_of_masses_is_declared():
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_zero_probabilities_give_numbers(name):
-    """An empty tail cell under both policies or one; float32, where TINY squared would underflow."""
+    """An empty tail class under both policies or one; float32, where TINY squared would underflow."""
     mu = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.5, 0.3, 0.2, 0.0], [1.0, 0.0, 0.0, 0.0]])
     pi = torch.tensor([[0.4, 0.6, 0.0, 0.0], [0.5, 0.5, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
     measure = executed(SOURCES[name])

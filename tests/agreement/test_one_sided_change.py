@@ -66,7 +66,7 @@ def interval() -> Both:
     proved = []
     for position in exact(ROWS):
         least = min(position.mu[token] for token in position.candidates)
-        ends = formulas.full_interval(*position.cells, position.place, len(position.tail), least, backend="mpmath")
+        ends = formulas.full_interval(*position.classes, position.place, len(position.tail), least, backend="mpmath")
         proved.append(list(map(float, ends)))
     lows, highs = zip(*proved, strict=True)
     return [*ours.lower[0].tolist(), *ours.upper[0].tolist()], [*lows, *highs]

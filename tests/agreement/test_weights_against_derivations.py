@@ -118,7 +118,7 @@ def test_penalty_is_the_proved_slope(penalty, weighted):
 
 @pytest.mark.parametrize("eps", (0.2, 0.5))
 def test_ppo_is_the_slope_of_its_objective_and_a_mask_by_the_ratio(eps):
-    """Theorem ppo_mask, off the band's edges: clip, and DPPO's mask with |r - 1| as proximity."""
+    """Theorem ppo_mask, off the band's edges: clip, and DPPO's mask with |r - 1| as divergence."""
     ratio = PI / MU
     off = ((ratio - 1).abs() - eps).abs() > 1e-9
     proved = on_grid(lambda m, p, a: p / m * formulas.ppo_slope(p / m, a, eps))

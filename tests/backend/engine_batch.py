@@ -17,7 +17,7 @@ from verl.utils import tensordict_utils as tu
 from methods.backend import launch
 from methods.backend import requirements as needs
 from methods.backend.loss import TetherPolicyLossConfig, loss_name
-from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, jagged
+from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, to_jagged
 from methods.backend.support_loss import SupportLoss
 from methods.backend.worker import TetherWorker
 from methods.registry import Needs
@@ -65,10 +65,11 @@ class EngineBatch:
             # The likeliest few and, in the last slot, the sampled token: a tail is left.
             keep = [*range(TOP_K), VOCABULARY]
             columns |= {
-                n: jagged(columns[n].to_padded_tensor(0)[..., keep], self.lengths) for n in (SUPPORT_IDS, SUPPORT_LOGP)
+                n: to_jagged(columns[n].to_padded_tensor(0)[..., keep], self.lengths)
+                for n in (SUPPORT_IDS, SUPPORT_LOGP)
             }
         if mask is not None:
-            columns |= {name: jagged(mask.long(), self.lengths) for name in ("response_mask", "loss_mask")}
+            columns |= {name: to_jagged(mask.long(), self.lengths) for name in ("response_mask", "loss_mask")}
         if rows is not None:
             columns = {name: _rows(column, rows) for name, column in columns.items()}
         size = len(rows) if rows is not None else len(self.lengths)
@@ -127,7 +128,7 @@ def build(world: Any, folder: Path) -> EngineBatch:
     """Sample one batch in a training, then draw another mu, anchor and advantage for each of its rows."""
     from methods.backend.rollout.batch import BatchRolloutManager
 
-    cell = world.cell(folder / "batch", method="pg_is", top_k=VOCABULARY, steps=1, lag=0)
+    config = world.run_config(folder / "batch", method="pg_is", top_k=VOCABULARY, steps=1, staleness=0)
     kept: dict[str, Tensor] = {}
     update = TetherWorker.update_actor
 
@@ -137,7 +138,7 @@ def build(world: Any, folder: Path) -> EngineBatch:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TetherWorker, "update_actor", spy)
-        trainer = launch.build_trainer(cell)
+        trainer = launch.build_trainer(config)
         trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
     columns = {name: _rows(column, [*range(len(column))] * REPEATS) for name, column in kept.items()}
     return EngineBatch(trainer.worker, columns | _drawn(trainer.worker, columns), columns["responses"].offsets().diff())
@@ -170,4 +171,4 @@ def _drawn(worker: TetherWorker, columns: dict[str, Tensor]) -> dict[str, Tensor
         "advantages": torch.randn(len(tokens), 1, generator=random).expand(-1, sampled.shape[1]),
         needs.UNIFORMS: torch.rand(sampled.shape[:2], generator=random),
     }
-    return {name: jagged(value, lengths) for name, value in values.items()}
+    return {name: to_jagged(value, lengths) for name, value in values.items()}

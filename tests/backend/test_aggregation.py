@@ -15,7 +15,7 @@ from torch import Tensor
 
 from methods.aggregation import MODES
 
-HORIZON = 4  # the tiny panel's response_length, which is loss_scale_factor
+HORIZON = 4  # the tiny setting's response_length, which is loss_scale_factor
 
 
 def weights(mode: str, mask: Tensor) -> Tensor:

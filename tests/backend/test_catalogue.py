@@ -32,9 +32,11 @@ def needs(name: str) -> Needs:
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_trains(name: str, tiny_world: Any, tmp_path: Path) -> None:
-    """Three steps of two mini-batches on a lagged rollout: weights move, all metrics are finite."""
+    """Three steps of two mini-batches on a stale rollout: weights move, all metrics are finite."""
     launch.train(
-        tiny_world.cell(tmp_path / "run", method=name, top_k=VOCABULARY, lag=1, mini_batches=MINI_BATCHES, steps=STEPS)
+        tiny_world.run_config(
+            tmp_path / "run", method=name, top_k=VOCABULARY, staleness=1, mini_batches=MINI_BATCHES, steps=STEPS
+        )
     )
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()][1:]
     assert len(rows) == STEPS

@@ -1,4 +1,4 @@
-"""definition: what a panel may ask for: what is left out of the loss, what is kept as files, and how it prompts."""
+"""definition: what a setting may ask for: what is left out of the loss, what is kept as files, and how it prompts."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 import torch
 
 from methods.backend import launch
-from methods.backend.panel import CellError
 from methods.backend.recipe import _hydra, verl_overrides
 from methods.backend.rollout.selection import flat, kept_in_mini_batch, truncated
 from methods.backend.run.checks import check
 from methods.backend.run.data_check import check_data
 from methods.backend.run.log import canonical
+from methods.backend.setting import ConfigError
 from workflows.world.reward import compute_score
 from workflows.world.sorting import SortingWorld
 from workflows.world.tokens import build
@@ -46,11 +46,11 @@ def test_what_is_left_out_of_a_mini_batch() -> None:
 def plain(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One optimiser step, responses cut early, so that both kinds of response to leave out are there."""
     output = tmp_path_factory.mktemp("options") / "plain"
-    launch.train(tiny_world.cell(output, **SHORT, rollouts=True))
+    launch.train(tiny_world.run_config(output, **SHORT, rollouts=True))
     return output
 
 
-SHORT = {"steps": 1, "lag": 0, "mini_batches": 1, "response_length": 3, "prompts": 8}
+SHORT = {"steps": 1, "staleness": 0, "mini_batches": 1, "response_length": 3, "prompts": 8}
 
 
 def test_flat_groups_leave_the_mean_over_sequences(plain: Path, tiny_world: Any, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_flat_groups_leave_the_mean_over_sequences(plain: Path, tiny_world: Any,
     groups = [[row["score"] for row in kept[i : i + 4]] for i in range(0, len(kept), 4)]
     stay = 4 * sum(len(set(scores)) > 1 for scores in groups)
     assert 0 < stay < len(kept)
-    launch.train(tiny_world.cell(tmp_path / "run", **SHORT, skip_flat_groups=True, micro_batch=4))
+    launch.train(tiny_world.run_config(tmp_path / "run", **SHORT, skip_flat_groups=True, micro_batch=4))
     before, after = rows_of(plain)[1], rows_of(tmp_path / "run")[1]
     assert after["tokens/responses_left_out"] == len(kept) - stay
     assert after["tokens/active"] == before["tokens/active"] < before["tokens/response"]
@@ -73,14 +73,14 @@ def test_truncated_responses_leave_the_loss(plain: Path, tiny_world: Any, tmp_pa
     kept = rollouts_of(plain)
     cut = [row["truncated"] for row in kept]
     assert [row["tokens"] == 3 and not row["output"].endswith("<eos>") for row in kept] == cut and any(cut)
-    launch.train(tiny_world.cell(tmp_path / "run", **SHORT, mask_truncated=True))
+    launch.train(tiny_world.run_config(tmp_path / "run", **SHORT, mask_truncated=True))
     before, after = rows_of(plain)[1], rows_of(tmp_path / "run")[1]
     assert after["tokens/responses_left_out"] == sum(cut)
     left = sum(row["tokens"] for row in kept if not row["truncated"])
     assert after.get("tokens/response", 0) == left < before["tokens/response"]
     assert after["reward/mean"] == before["reward/mean"]
     launch.train(
-        tiny_world.cell(
+        tiny_world.run_config(
             tmp_path / "none",
             **{**SHORT, "response_length": 1},
             mask_truncated=True,
@@ -93,7 +93,7 @@ def test_truncated_responses_leave_the_loss(plain: Path, tiny_world: Any, tmp_pa
 
 def test_rollouts_are_kept_and_the_metrics_are_as_without(plain: Path, tiny_world: Any, tmp_path: Path) -> None:
     """One line a response, scored as the metrics say; the manifest says so. Not: a resumed run (test_restart.py)."""
-    launch.train(tiny_world.cell(tmp_path / "run", **SHORT))
+    launch.train(tiny_world.run_config(tmp_path / "run", **SHORT))
     assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == (plain / "metrics.jsonl").read_bytes()
     assert not (tmp_path / "run" / "rollouts").exists()
     kept = rollouts_of(plain)
@@ -104,7 +104,7 @@ def test_rollouts_are_kept_and_the_metrics_are_as_without(plain: Path, tiny_worl
     }
     manifest = json.loads((plain / "manifest.json").read_text())
     assert (
-        manifest["panel"]["rollouts"]
+        manifest["setting"]["rollouts"]
         and "+actor_rollout_ref.rollout.custom.rollouts=true" in (manifest["verl_overrides"])
     )
 
@@ -114,8 +114,8 @@ def test_validation_sets_are_reported_apart(tiny_world: Any, tmp_path: Path) -> 
     frame = pd.read_parquet(tiny_world.test)
     frame[:4].assign(data_source="own/small").to_parquet(tmp_path / "small.parquet")
     val = [str(tiny_world.test), str(tmp_path / "small.parquet")]
-    launch.train(tiny_world.cell(tmp_path / "run", **SHORT, val_files=val))
-    launch.train(tiny_world.cell(tmp_path / "one", **SHORT))
+    launch.train(tiny_world.run_config(tmp_path / "run", **SHORT, val_files=val))
+    launch.train(tiny_world.run_config(tmp_path / "one", **SHORT))
     for both, one in zip(rows_of(tmp_path / "run"), rows_of(tmp_path / "one"), strict=True):
         sources = [both["val/accuracy/tether/sort"], both["val/accuracy/own/small"]]
         assert both["val/accuracy"] == pytest.approx(sum(sources) / 2)
@@ -142,7 +142,8 @@ def test_names_of_verls_validation_metrics() -> None:
     ],
 )
 def test_the_toy_world_pays_the_sorted_sequence_alone(tokens: str, paid: float) -> None:
-    """By the text that a panel of the toy world gives its reward; without special tokens all but the last were paid."""
+    """By the text that a setting of the toy world gives its reward; without special tokens all but the last were
+    paid."""
     tokenizer = build(SortingWorld(numbers=3, limit=40, train_prompts=1, test_prompts=1, seed=0))
     ids = tokenizer.convert_tokens_to_ids(tokens.split())
     assert compute_score("", tokenizer.decode(ids, skip_special_tokens=False), "5 7 9") == paid
@@ -178,16 +179,20 @@ def test_a_template_of_ones_own_and_none(tiny_world: Any, tmp_path: Path) -> Non
     template = tmp_path / "own.jinja"
     template.write_text("{% for m in messages %}{{ m['content'] + \"\\n\" }}{% endfor %}<sep> <sep>")
     for value, length in ((None, 5), (False, 3), (str(template), 5)):
-        launch.compose(cell := tiny_world.cell(tmp_path / "run", chat_template=value))
-        given = launch.compose(cell).actor_rollout_ref.model.custom_chat_template
-        assert given == cell.panel.template()
-        check(tiny_world.cell(tmp_path / "run", chat_template=value, prompt_length=length))
-        with pytest.raises(CellError, match=rf"row 0: prompt has {length} tokens, panel.prompt_length = {length - 1}"):
-            check(tiny_world.cell(tmp_path / "run", chat_template=value, prompt_length=length - 1))
-    with pytest.raises(CellError, match=r"panel.chat_template = nowhere: not readable"):
-        check(tiny_world.cell(tmp_path / "run", chat_template="nowhere"))
-    with pytest.raises(CellError, match=r"panel.chat_template = True: allowed are None, False and the path of a file"):
-        tiny_world.cell(tmp_path / "run", chat_template=True)
+        launch.compose(run := tiny_world.run_config(tmp_path / "run", chat_template=value))
+        given = launch.compose(run).actor_rollout_ref.model.custom_chat_template
+        assert given == run.setting.template()
+        check(tiny_world.run_config(tmp_path / "run", chat_template=value, prompt_length=length))
+        with pytest.raises(
+            ConfigError, match=rf"row 0: prompt has {length} tokens, setting.prompt_length = {length - 1}"
+        ):
+            check(tiny_world.run_config(tmp_path / "run", chat_template=value, prompt_length=length - 1))
+    with pytest.raises(ConfigError, match=r"setting.chat_template = nowhere: not readable"):
+        check(tiny_world.run_config(tmp_path / "run", chat_template="nowhere"))
+    with pytest.raises(
+        ConfigError, match=r"setting.chat_template = True: allowed are None, False and the path of a file"
+    ):
+        tiny_world.run_config(tmp_path / "run", chat_template=True)
 
 
 @pytest.mark.parametrize("text", ["a'b", "a\\", "a\\'b", "\\n", "a\\\\", "{{ x }}, [y]: $z = 1", "a\nb", "'", ""])
@@ -204,24 +209,26 @@ def test_overlong_prompts_are_dropped_where_that_is_asked_for(tiny_world: Any, t
     long = [{"role": "user", "content": "1 2 3 4 5 6"}]
     frame["prompt"] = [long if i in (3, 60) else list(prompt) for i, prompt in enumerate(frame["prompt"])]
     frame.to_parquet(tmp_path / "long.parquet")
-    cell = tiny_world.cell(
+    run = tiny_world.run_config(
         tmp_path / "run", **SHORT, train_files=[str(tmp_path / "long.parquet")], overlong_prompts="drop"
     )
-    assert check_data(cell, 45) == {"train_files": 2}
-    assert len(launch.build_trainer(cell).train_dataset) == 62
-    with pytest.raises(CellError, match=r"panel.prompts = 64: allowed is at most the 62 rows .* \(2 were dropped\)"):
+    assert check_data(run, 45) == {"train_files": 2}
+    assert len(launch.build_trainer(run).train_dataset) == 62
+    with pytest.raises(
+        ConfigError, match=r"setting.prompts = 64: allowed is at most the 62 rows .* \(2 were dropped\)"
+    ):
         check(
-            tiny_world.cell(
-                tmp_path / "run", **{**SHORT, "prompts": 64}, train_files=cell.train_files, overlong_prompts="drop"
+            tiny_world.run_config(
+                tmp_path / "run", **{**SHORT, "prompts": 64}, train_files=run.train_files, overlong_prompts="drop"
             )
         )
-    with pytest.raises(CellError, match=r"prompt_length = 2: every prompt of train_files is longer"):
-        check(tiny_world.cell(tmp_path / "run", prompt_length=2, overlong_prompts="drop"))
+    with pytest.raises(ConfigError, match=r"prompt_length = 2: every prompt of train_files is longer"):
+        check(tiny_world.run_config(tmp_path / "run", prompt_length=2, overlong_prompts="drop"))
 
 
 def test_nothing_is_said_of_options_that_are_off(tiny_world: Any, tmp_path: Path) -> None:
-    """verl's configuration of a default panel names none of them."""
-    lines = "\n".join(verl_overrides(tiny_world.cell(tmp_path / "run")))
+    """verl's configuration of a default setting names none of them."""
+    lines = "\n".join(verl_overrides(tiny_world.run_config(tmp_path / "run")))
     for name in ("special_tokens", "truncated", "flat", "rollouts", "template", "filter_overlong_prompts_workers"):
         assert name not in lines
 
@@ -229,14 +236,14 @@ def test_nothing_is_said_of_options_that_are_off(tiny_world: Any, tmp_path: Path
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"mask_truncated": 1}, r"panel.mask_truncated = 1: allowed are True and False"),
-        ({"overlong_prompts": "cut"}, r"panel.overlong_prompts = 'cut': allowed are error, drop"),
+        ({"mask_truncated": 1}, r"setting.mask_truncated = 1: allowed are True and False"),
+        ({"overlong_prompts": "cut"}, r"setting.overlong_prompts = 'cut': allowed are error, drop"),
         (
             {"skip_flat_groups": True, "tokens": {}},
-            r"panel.skip_flat_groups = True: allowed is False beside panel.tokens",
+            r"setting.skip_flat_groups = True: allowed is False beside setting.tokens",
         ),
     ],
 )
 def test_bad_options(changes: dict[str, Any], message: str, tiny_world: Any, tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=message):
-        tiny_world.cell(tmp_path / "run", **changes)
+    with pytest.raises(ConfigError, match=message):
+        tiny_world.run_config(tmp_path / "run", **changes)

@@ -36,10 +36,10 @@ def test_whatever_a_training_has_loaded_is_in_the_list(tiny_world: Any, tmp_path
     The list goes beyond it: what Ray, the server and vLLM import, which this run does not use. Not covered: a file that
     a program reads without importing it, and a module whose name it puts together at run time.
     """
-    cell = tiny_world.cell(tmp_path / "run", method="mask_drpo", steps=1, tokens={"every": 1, "ks": [1, 5]})
-    (tmp_path / "cell.json").write_text(json.dumps(cell.dump()))
+    run = tiny_world.run_config(tmp_path / "run", method="mask_drpo", steps=1, tokens={"every": 1, "ks": [1, 5]})
+    (tmp_path / "run.json").write_text(json.dumps(run.dump()))
     done = subprocess.run(
-        [sys.executable, "-c", REPORT, str(tmp_path / "cell.json"), str(tmp_path / "loaded.json")],
+        [sys.executable, "-c", REPORT, str(tmp_path / "run.json"), str(tmp_path / "loaded.json")],
         cwd=dependencies.ROOT,
         capture_output=True,
         text=True,
@@ -49,9 +49,9 @@ def test_whatever_a_training_has_loaded_is_in_the_list(tiny_world: Any, tmp_path
     loaded = map(Path, json.loads((tmp_path / "loaded.json").read_text()))
     rooms = [dependencies.ROOT / room for room in ("methods", "eval", "workflows", "derivations")]
     ours = {path for path in loaded if any(path.is_relative_to(room) for room in rooms)}
-    known = {*dependencies.training_program(cell), *dependencies.files_read(cell)}
+    known = {*dependencies.training_program(run), *dependencies.files_read(run)}
     assert len(ours) > 40 and not ours - known, names(sorted(ours - known))
-    beyond = names(sorted(known - ours - set(dependencies.files_read(cell))))
+    beyond = names(sorted(known - ours - set(dependencies.files_read(run))))
     assert all("ray" in name or "server" in name or "vllm" in name for name in beyond), beyond
 
 
@@ -72,7 +72,7 @@ def test_a_method_brings_its_own_file_and_what_it_imports(
     """
     for update, probe in ((None, []), ("own", []), ("unmasked", ["pg_is"])):
         tokens = None if update is None else {"update": update}
-        program = dependencies.training_program(tiny_world.cell(tmp_path, method=method, tokens=tokens))
+        program = dependencies.training_program(tiny_world.run_config(tmp_path, method=method, tokens=tokens))
         assert [path.stem for path in program if path.parent.name == "catalogue" and path.stem != "__init__"] == sorted(
             {*own, *probe}
         )
@@ -107,10 +107,10 @@ def test_every_way_to_import_a_helper_is_seen(line: str, tmp_path: Path, monkeyp
 
 def test_the_restart_fingerprint_and_the_pipeline_have_one_list(tiny_world: Any, tmp_path: Path) -> None:
     """The pipeline's is looked at by dry runs (tests/workflows/test_what_re_runs.py)."""
-    cell = tiny_world.cell(tmp_path / "run", method="pg_is")
-    record = fingerprint(cell)
-    assert list(record["program"]) == names(dependencies.training_program(cell))
-    assert set(record["inputs"]) == {str(path) for path in dependencies.files_read(cell)}
+    run = tiny_world.run_config(tmp_path / "run", method="pg_is")
+    record = fingerprint(run)
+    assert list(record["program"]) == names(dependencies.training_program(run))
+    assert set(record["inputs"]) == {str(path) for path in dependencies.files_read(run)}
     read = {Path(path).name for path in record["inputs"]}
     assert {
         "config.json",

@@ -16,11 +16,11 @@ import pytest
 import yaml
 
 from methods.backend import launch
-from methods.backend.cell import Cell
-from methods.backend.panel import CellError
 from methods.backend.rollout.engines import FREE_FORM, refuse_unknown, vllm_problem
 from methods.backend.run import model_check
 from methods.backend.run.checks import check
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import ConfigError
 from workflows.grid import Grid, GridError
 
 
@@ -60,8 +60,8 @@ def test_a_folder_that_is_no_models(
 ) -> None:
     model = shutil.copytree(tiny_world.model, tmp_path / "model")
     damage(model)
-    with pytest.raises(CellError, match=f"model = {re.escape(str(model))}.*{message}"):
-        check(tiny_world.cell(tmp_path / "run", model=str(model)))
+    with pytest.raises(ConfigError, match=f"model = {re.escape(str(model))}.*{message}"):
+        check(tiny_world.run_config(tmp_path / "run", model=str(model)))
 
 
 @pytest.mark.parametrize(
@@ -83,8 +83,8 @@ def test_a_model_that_cannot_be_trained(
     settings: dict[str, Any], message: str, tiny_world: Any, tmp_path: Path
 ) -> None:
     model = edited(tiny_world.model, tmp_path / "model", **settings)
-    with pytest.raises(CellError, match=message):
-        check(tiny_world.cell(tmp_path / "run", model=str(model)))
+    with pytest.raises(ConfigError, match=message):
+        check(tiny_world.run_config(tmp_path / "run", model=str(model)))
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe", "gemma2", "olmo2"])
@@ -107,10 +107,10 @@ def test_prompt_and_response_have_to_fit_the_positions(name: str) -> None:
 def test_positions_are_checked_before_a_job(tiny_world: Any, tmp_path: Path) -> None:
     limit = json.loads((tiny_world.model / "config.json").read_text())["max_position_embeddings"]
     with pytest.raises(
-        CellError, match=rf"panel.prompt_length \+ .*: allowed is at most the model's {limit} positions"
+        ConfigError, match=rf"setting.prompt_length \+ .*: allowed is at most the model's {limit} positions"
     ):
-        check(tiny_world.cell(tmp_path / "run", response_length=limit - 4))
-    check(tiny_world.cell(tmp_path / "run", response_length=limit - 5))
+        check(tiny_world.run_config(tmp_path / "run", response_length=limit - 4))
+    check(tiny_world.run_config(tmp_path / "run", response_length=limit - 5))
 
 
 @pytest.mark.parametrize("name", model_check.EXPERTS)
@@ -123,23 +123,23 @@ def test_every_name_of_experts_is_refused_with_vllm(name: str) -> None:
 def test_a_model_without_end_or_padding(tiny_world: Any, tmp_path: Path) -> None:
     model = edited(tiny_world.model, tmp_path / "model", eos_token_id=None)
     (model / "generation_config.json").unlink(missing_ok=True)
-    with pytest.raises(CellError, match=r"no eos_token_id in generation_config.json or config.json"):
-        check(tiny_world.cell(tmp_path / "run", model=str(model)))
+    with pytest.raises(ConfigError, match=r"no eos_token_id in generation_config.json or config.json"):
+        check(tiny_world.run_config(tmp_path / "run", model=str(model)))
     model = edited(tiny_world.model, tmp_path / "other")
     path = model / "tokenizer_config.json"
     settings = json.loads(path.read_text())
     path.write_text(json.dumps({k: v for k, v in settings.items() if k not in ("pad_token", "eos_token")}))
     (model / "special_tokens_map.json").unlink(missing_ok=True)
-    with pytest.raises(CellError, match=r"its tokenizer has neither pad_token nor eos_token"):
-        check(tiny_world.cell(tmp_path / "run", model=str(model)))
+    with pytest.raises(ConfigError, match=r"its tokenizer has neither pad_token nor eos_token"):
+        check(tiny_world.run_config(tmp_path / "run", model=str(model)))
 
 
 @pytest.mark.parametrize("name", ["a[1].parquet", "a*.parquet", "a?.parquet", "${x}.parquet", "a::b.parquet"])
 def test_a_data_file_whose_name_is_a_pattern(name: str, tiny_world: Any, tmp_path: Path) -> None:
     path = tmp_path / name
     shutil.copy(tiny_world.train, path)
-    with pytest.raises(CellError, match=r"train_files = .*: the name has '.*', a pattern for verl's reader"):
-        check(tiny_world.cell(tmp_path / "run", train_files=[str(path)]))
+    with pytest.raises(ConfigError, match=r"train_files = .*: the name has '.*', a pattern for verl's reader"):
+        check(tiny_world.run_config(tmp_path / "run", train_files=[str(path)]))
 
 
 @pytest.mark.parametrize("name", ["a b,c.parquet", "a'b=.parquet", "(ä) {1}.parquet", "a#&;.parquet"])
@@ -147,23 +147,23 @@ def test_other_names_are_read(name: str, tiny_world: Any, tmp_path: Path) -> Non
     """Accepted, and then really read by verl."""
     path = tmp_path / name
     shutil.copy(tiny_world.train, path)
-    cell = tiny_world.cell(tmp_path / "run", train_files=[str(path)])
-    check(cell)
+    run = tiny_world.run_config(tmp_path / "run", train_files=[str(path)])
+    check(run)
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    config = launch.compose(cell)
+    config = launch.compose(run)
     assert len(RLHFDataset(config.data.train_files, None, config.data)) == 64
 
 
 def test_a_data_file_of_another_format(tiny_world: Any, tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=r"train_files = rows.csv: allowed is a file whose name ends in .parquet"):
-        check(tiny_world.cell(tmp_path / "run", train_files=["rows.csv"]))
+    with pytest.raises(ConfigError, match=r"train_files = rows.csv: allowed is a file whose name ends in .parquet"):
+        check(tiny_world.run_config(tmp_path / "run", train_files=["rows.csv"]))
 
 
 def test_a_seed_that_numpy_refuses(tiny_world: Any, tmp_path: Path) -> None:
-    with pytest.raises(CellError, match=r"seed = 4294967296: allowed is an integer from 0 to 4294967295"):
-        tiny_world.cell(tmp_path / "run", seed=2**32)
-    assert isinstance(tiny_world.cell(tmp_path / "run", seed=2**32 - 1), Cell)
+    with pytest.raises(ConfigError, match=r"seed = 4294967296: allowed is an integer from 0 to 4294967295"):
+        tiny_world.run_config(tmp_path / "run", seed=2**32)
+    assert isinstance(tiny_world.run_config(tmp_path / "run", seed=2**32 - 1), RunConfig)
 
 
 def test_a_template_that_fails_or_renders_nothing(tiny_world: Any, tmp_path: Path) -> None:
@@ -174,15 +174,15 @@ def test_a_template_that_fails_or_renders_nothing(tiny_world: Any, tmp_path: Pat
         ("{# nothing #}", r"row 0: the chat template renders an empty prompt"),
     ):
         (tmp_path / "own.jinja").write_text(text)
-        with pytest.raises(CellError, match=message):
-            check(tiny_world.cell(tmp_path / "run", chat_template=str(tmp_path / "own.jinja")))
+        with pytest.raises(ConfigError, match=message):
+            check(tiny_world.run_config(tmp_path / "run", chat_template=str(tmp_path / "own.jinja")))
 
 
 @pytest.mark.parametrize(
     ("where", "key", "meant"),
     [
         ("rollout.custom", "topk", "top_k"),
-        ("rollout.custom", "lagg", "lag"),
+        ("rollout.custom", "lagg", "staleness"),
         ("fsdp_config.mixed_precision", "param_dtyp", "param_dtype"),
     ],
 )
@@ -213,11 +213,11 @@ def test_unknown_keys_of_free_form_settings(where: str, key: str, meant: str) ->
 def test_settings_of_verl_that_would_do_nothing(override: str, message: str, tiny_world: Any, tmp_path: Path) -> None:
     """On the way that a user's own verl configuration takes into our classes."""
     with pytest.raises(ValueError, match=message):
-        launch.build_trainer(tiny_world.cell(tmp_path / "run", overrides=[override]))
+        launch.build_trainer(tiny_world.run_config(tmp_path / "run", overrides=[override]))
 
 
 def own_grid(tiny_world: Any, **changes: Any) -> dict[str, Any]:
-    panel = {
+    setting = {
         "model_path": str(tiny_world.model),
         "train_files": [str(tiny_world.train)],
         "val_files": [str(tiny_world.test)],
@@ -226,8 +226,8 @@ def own_grid(tiny_world: Any, **changes: Any) -> dict[str, Any]:
         **{"prompt_length": 5, "response_length": 4},
         **changes,
     }
-    blocks = [{"panels": ["own"], "seeds": [0]}]
-    return {"tier": "own", "panels": {"own": panel}, "methods": {"drpo": {}}, "grid": blocks}
+    blocks = [{"settings": ["own"], "seeds": [0]}]
+    return {"tier": "own", "settings": {"own": setting}, "methods": {"drpo": {}}, "grid": blocks}
 
 
 def test_a_grid_is_refused_for_the_same(tiny_world: Any, tmp_path: Path) -> None:
@@ -236,26 +236,26 @@ def test_a_grid_is_refused_for_the_same(tiny_world: Any, tmp_path: Path) -> None
     (tmp_path / "a[1].parquet").touch()
     (tmp_path / "empty").mkdir()
     for changes, message in (
-        ({"model_path": str(tmp_path / "empty")}, r"own.yaml: panels.own.model_path = .*: no config.json there"),
-        ({"train_files": [str(tmp_path / "a[1].parquet")]}, r"panels.own.train_files = .*: the name has '\['"),
-        ({"response_length": 10**6}, r"panels.own.prompt_length \+ response_length = .* positions"),
+        ({"model_path": str(tmp_path / "empty")}, r"own.yaml: settings.own.model_path = .*: no config.json there"),
+        ({"train_files": [str(tmp_path / "a[1].parquet")]}, r"settings.own.train_files = .*: the name has '\['"),
+        ({"response_length": 10**6}, r"settings.own.prompt_length \+ response_length = .* positions"),
     ):
         with pytest.raises(GridError, match=message):
             Grid.check(own_grid(tiny_world, **changes), "own.yaml")
 
 
-def test_options_of_a_panel_reach_its_cells(tiny_world: Any) -> None:
+def test_options_of_a_setting_reach_its_runs(tiny_world: Any) -> None:
     """From YAML through the schema; the toy world's reward sees special tokens unless told otherwise, others do not."""
     options = yaml.safe_load(
         "{mask_truncated: true, skip_flat_groups: true, rollouts: true, chat_template: false, overlong_prompts: drop, "
         "overrides: [data.shuffle=False]}"
     )
-    (cell,) = Grid.check(own_grid(tiny_world, **options), "own.yaml").cells().values()
-    assert cell.overrides == options.pop("overrides")
-    assert {name: getattr(cell.panel, name) for name in options} == options
-    assert cell.panel.reward_special_tokens is False
+    (run,) = Grid.check(own_grid(tiny_world, **options), "own.yaml").runs().values()
+    assert run.overrides == options.pop("overrides")
+    assert {name: getattr(run.setting, name) for name in options} == options
+    assert run.setting.reward_special_tokens is False
     toy = yaml.safe_load(Path("workflows/config/ci.yaml").read_text())
-    assert {cell.panel.reward_special_tokens for cell in Grid.check(toy, "ci.yaml").cells().values()} == {True}
-    for panel in toy["panels"].values():
-        panel["reward_special_tokens"] = False
-    assert {cell.panel.reward_special_tokens for cell in Grid.check(toy, "ci.yaml").cells().values()} == {False}
+    assert {run.setting.reward_special_tokens for run in Grid.check(toy, "ci.yaml").runs().values()} == {True}
+    for setting in toy["settings"].values():
+        setting["reward_special_tokens"] = False
+    assert {run.setting.reward_special_tokens for run in Grid.check(toy, "ci.yaml").runs().values()} == {False}

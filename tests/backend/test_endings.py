@@ -31,9 +31,9 @@ Top 10 memory users: PID\tMEM(GB)\tCOMMAND
 """
 
 
-def ended(cell: Any, capfd: Any) -> tuple[int, str]:
+def ended(run: Any, capfd: Any) -> tuple[int, str]:
     """Exit status, and what the terminal shows of ours."""
-    status = launch.main(["--json", json.dumps(cell.dump())])
+    status = launch.main(["--json", json.dumps(run.dump())])
     out, err = capfd.readouterr()
     assert "Traceback" not in out + err
     (line,) = [line for line in (out + err).splitlines() if re.match(r"error:|\[train\] stopped", line)]
@@ -70,7 +70,7 @@ def test_a_stopped_training_says_what_comes_next(
 
     monkeypatch.setattr(restart, "seal", sealing)
     before = signal.getsignal(signal.SIGTERM)
-    told = ended(tiny_world.cell(tmp_path / "run", save_every=1), capfd)
+    told = ended(tiny_world.run_config(tmp_path / "run", save_every=1), capfd)
     assert told == (status, f"[train] stopped; the same command {comes}")
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -92,18 +92,18 @@ def test_a_training_that_diverges_publishes_nothing(
     else:
         export = run_folder.export
 
-        def exporting(cell: Any, checkpoint: Path, step: int) -> None:
+        def exporting(run: Any, checkpoint: Path, step: int) -> None:
             path = checkpoint / "actor" / "huggingface" / "model.safetensors"
             tensors = load_file(path)
             tensors["model.norm.weight"] = torch.full_like(tensors["model.norm.weight"], float("nan"))
             save_file(tensors, path, metadata={"format": "pt"})
-            export(cell, checkpoint, step)
+            export(run, checkpoint, step)
 
         monkeypatch.setattr(run_folder, "export", exporting)
         expected = "error: weight model.norm.weight is not finite after step 2: the training has diverged"
-    cell = tiny_world.cell(tmp_path / "run", steps=2)
-    assert ended(cell, capfd) == (1, expected)
-    assert not Path(cell.output).exists() and restart.newest(cell.work_dir / "verl") == 0
+    run = tiny_world.run_config(tmp_path / "run", steps=2)
+    assert ended(run, capfd) == (1, expected)
+    assert not Path(run.output).exists() and restart.newest(run.work_dir / "verl") == 0
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_want_of_memory_is_named(
 ) -> None:
     """By Python, by torch, by the operating system; raised in place of the training."""
 
-    def starved(cell: Any) -> Any:
+    def starved(run: Any) -> Any:
         raise error
 
     monkeypatch.setattr(launch, "_train_in_process", starved)
-    status, line = ended(tiny_world.cell(tmp_path / "run"), capfd)
-    sizes = r"[\d.]+ GB of [\d.]+ GB are free; a run of toy size needs 3 GB: run fewer at once .* panel\.prompts"
+    status, line = ended(tiny_world.run_config(tmp_path / "run"), capfd)
+    sizes = r"[\d.]+ GB of [\d.]+ GB are free; a run of toy size needs 3 GB: run fewer at once .* setting\.prompts"
     assert status == 1 and re.match(rf"error: out of memory \({reason}\); {sizes}", line), line
 
 
@@ -140,7 +140,7 @@ def test_rays_want_of_memory_is_named(
     """Ray's own error; a lost process of which only raylet.out tells; one that the kernel ended. Texts, not a Ray."""
     from ray.exceptions import OutOfMemoryError
 
-    cell, log = tiny_world.cell(tmp_path / "run", runner="ray"), tmp_path / "raylet.out"
+    run, log = tiny_world.run_config(tmp_path / "run", runner="ray"), tmp_path / "raylet.out"
     lost: Exception = RayLostError("WorkerDict (pid 7) of this run's Ray died; run the same command again")
     expected = (
         r"^out of memory: Ray ended WorkerDict because 2\.70GB of 23\.54GB were used on this machine "
@@ -153,14 +153,14 @@ def test_rays_want_of_memory_is_named(
     else:
         monkeypatch.setattr(memory, "kernel_kills", lambda: 4)
         expected = r"^out of memory: the kernel has ended a process for want of it, and WorkerDict \(pid 7\) of this"
-    named = ray_launch._named(lost, log, cell, kills_before=3)
+    named = ray_launch._named(lost, log, run, kills_before=3)
     assert isinstance(named, memory.OutOfMemoryError) and re.match(expected, str(named)), named
 
 
 def test_a_lost_process_is_no_want_of_memory(tiny_world: Any, tmp_path: Path) -> None:
-    cell, lost = tiny_world.cell(tmp_path / "run", runner="ray"), RayLostError("raylet (pid 7) died")
+    run, lost = tiny_world.run_config(tmp_path / "run", runner="ray"), RayLostError("raylet (pid 7) died")
     (tmp_path / "raylet.out").write_text("ThresholdMemoryMonitor initialized with usage threshold")
-    assert ray_launch._named(lost, tmp_path / "raylet.out", cell, memory.kernel_kills()) is lost
+    assert ray_launch._named(lost, tmp_path / "raylet.out", run, memory.kernel_kills()) is lost
 
 
 def test_a_divergence_on_ray_is_told_as_here(tiny_world: Any, tmp_path: Path) -> None:
@@ -169,5 +169,5 @@ def test_a_divergence_on_ray_is_told_as_here(tiny_world: Any, tmp_path: Path) ->
 
     cause = run_log.DivergedError("metric loss = nan at step 2")
     wrapped = RayTaskError("run", "Traceback ...", cause).as_instanceof_cause()
-    named = ray_launch._named(wrapped, tmp_path / "none", tiny_world.cell(tmp_path / "run", runner="ray"), 0)
+    named = ray_launch._named(wrapped, tmp_path / "none", tiny_world.run_config(tmp_path / "run", runner="ray"), 0)
     assert type(named) is run_log.DivergedError and str(named) == "metric loss = nan at step 2"

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from verl.workers.engine.fsdp.utils import unfuse_moe_params
 
 from methods.backend import launch
-from methods.backend.experts import differences, fuse, recording, routers
+from methods.backend.experts import differences, fuse, record_routing, routers
 from methods.backend.worker import TetherWorker
 
 
@@ -36,7 +36,7 @@ def mixture_world(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def trained(world: Any, output: Path, **changes: Any) -> list[dict[str, float]]:
-    launch.train(world.cell(output, **{"mini_batches": 1, "lag": 0, **changes}))
+    launch.train(world.run_config(output, **{"mini_batches": 1, "staleness": 0, **changes}))
     return [json.loads(line)["data"] for line in (output / "metrics.jsonl").read_text().splitlines()[1:]]
 
 
@@ -63,7 +63,7 @@ def test_the_routers_choice_is_recorded(mixture_world: Any) -> None:
     """Against the logits of the router itself; nothing stays behind on the model."""
     model = AutoModelForCausalLM.from_pretrained(mixture_world.model).eval()
     ids = torch.randint(5, 45, (2, 6), generator=torch.Generator().manual_seed(0))
-    with recording(model) as chosen, torch.no_grad():
+    with record_routing(model) as chosen, torch.no_grad():
         model(input_ids=ids)
     assert len(chosen) == len(routers(model)) == 1 and not routers(model)[0]._forward_hooks
     with torch.no_grad():
@@ -81,8 +81,8 @@ def test_equal_precisions_route_and_score_alike(precision: str, mixture_world: A
 
 
 def test_a_stale_rollout_routes_otherwise(mixture_world: Any, tmp_path: Path) -> None:
-    """Large steps and a lag in float32: differences come from the weights alone, and only once they differ."""
-    rows = trained(mixture_world, tmp_path / "run", steps=4, lag=3, lr=2e-2, rollout_precision="fp32")
+    """Large steps and a staleness in float32: differences come from the weights alone, and only once they differ."""
+    rows = trained(mixture_world, tmp_path / "run", steps=4, staleness=3, lr=2e-2, rollout_precision="fp32")
     assert rows[0]["routing/differences"] == 0
     assert max(row["routing/differences"] for row in rows) > 0
 

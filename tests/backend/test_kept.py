@@ -17,14 +17,14 @@ from methods.backend.run import folder as run_folder
 from methods.backend.run import kept, restart
 from published import contents
 
-SETTINGS = {"steps": 3, "lag": 1, "warmup_steps": 2}
+SETTINGS = {"steps": 3, "staleness": 1, "warmup_steps": 2}
 
 
 @pytest.fixture(scope="module")
 def start(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished run of 3 steps, `run`, and what it has left to go on from."""
     folder = tmp_path_factory.mktemp("kept")
-    launch.train(tiny_world.cell(folder / "run", **SETTINGS))
+    launch.train(tiny_world.run_config(folder / "run", **SETTINGS))
     return folder
 
 
@@ -53,7 +53,7 @@ def test_a_lost_output_is_published_again(folder: Path, tiny_world: Any, steps: 
     expected = contents(folder / "run")
     (folder / "run" / "metrics.jsonl").unlink()
     shutil.rmtree(folder / "run" / "checkpoints")
-    launch.train(tiny_world.cell(folder / "run", **SETTINGS))
+    launch.train(tiny_world.run_config(folder / "run", **SETTINGS))
     assert contents(folder / "run") == expected and not steps
     # Hard links: the exported model is on disk once.
     model = "checkpoints/step_3/model.safetensors"
@@ -65,7 +65,7 @@ def test_a_changed_result_is_not_taken_up(folder: Path, tiny_world: Any, steps: 
     expected = contents(folder / "run")
     log = folder / "run.work" / "metrics.jsonl"
     log.write_text(log.read_text().replace("1", "2", 1))
-    launch.train(tiny_world.cell(folder / "run", **SETTINGS))
+    launch.train(tiny_world.run_config(folder / "run", **SETTINGS))
     assert "metrics.jsonl): trained anew" in capsys.readouterr().out and steps == [0, 1, 2, 3]
     assert contents(folder / "run") == expected
 
@@ -75,20 +75,20 @@ def test_what_decides_the_bytes_is_trained_anew(
     changes: dict[str, Any], folder: Path, tiny_world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And the old result is no longer in the way. The training itself is left out here."""
-    monkeypatch.setattr(run_folder, "finished", lambda cell: pytest.fail("taken up") if _sealed(cell) else {})
-    monkeypatch.setattr(run_folder, "publish", lambda cell, report: None)
-    launch.train(tiny_world.cell(folder / "run", **(SETTINGS | changes)))
+    monkeypatch.setattr(run_folder, "finished", lambda run: pytest.fail("taken up") if _sealed(run) else {})
+    monkeypatch.setattr(run_folder, "publish", lambda run, report: None)
+    launch.train(tiny_world.run_config(folder / "run", **(SETTINGS | changes)))
     assert restart.newest(folder / "run.work" / "verl") == 0
 
 
-def _sealed(cell: Any) -> bool:
-    return (cell.work_dir / kept.SEAL).exists()
+def _sealed(run: Any) -> bool:
+    return (run.work_dir / kept.SEAL).exists()
 
 
 def test_other_restart_points_train_nothing(folder: Path, tiny_world: Any, tmp_path: Path, steps: list[int]) -> None:
-    launch.train(tiny_world.cell(tmp_path / "whole", save_every=2, **SETTINGS))
+    launch.train(tiny_world.run_config(tmp_path / "whole", save_every=2, **SETTINGS))
     steps.clear()
-    launch.train(tiny_world.cell(folder / "run", save_every=2, **SETTINGS))
+    launch.train(tiny_world.run_config(folder / "run", save_every=2, **SETTINGS))
     assert not steps and contents(folder / "run") == contents(tmp_path / "whole")
 
 
@@ -97,10 +97,10 @@ def test_more_steps_go_on_from_the_shorter_run(
     rest: dict[str, Any], tiny_world: Any, tmp_path: Path, steps: list[int]
 ) -> None:
     """To one step past a pass over the prompts, 8 steps. With two intermediate lengths, so twice."""
-    launch.train(tiny_world.cell(tmp_path / "whole", **(SETTINGS | rest | {"steps": 9})))
+    launch.train(tiny_world.run_config(tmp_path / "whole", **(SETTINGS | rest | {"steps": 9})))
     for length, taken in ((3, [0, 1, 2, 3]), (8, [4, 5, 6, 7, 8]), (9, [9])):
         steps.clear()
-        launch.train(tiny_world.cell(tmp_path / "run", **(SETTINGS | rest | {"steps": length})))
+        launch.train(tiny_world.run_config(tmp_path / "run", **(SETTINGS | rest | {"steps": length})))
         assert steps == taken
     assert contents(tmp_path / "run", "trackers") == contents(tmp_path / "whole", "trackers")
 
@@ -109,16 +109,16 @@ def test_what_only_a_last_step_has_is_removed_and_a_kill_in_between_is_made_good
     folder: Path, tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Validation and export of step 3. The first try dies with half of that done; then 3 steps are asked for again."""
-    cell = tiny_world.cell(folder / "run", **(SETTINGS | {"steps": 5}))
+    run = tiny_world.run_config(folder / "run", **(SETTINGS | {"steps": 5}))
     with monkeypatch.context() as patch:
         patch.setattr(kept, "lengthen", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            run_folder.prepare_work(cell)
-    run_folder.prepare_work(cell)
+            run_folder.prepare_work(run)
+    run_folder.prepare_work(run)
     rows = [json.loads(line) for line in (folder / "run.work" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "val/accuracy" in row["data"]] == [0]
-    assert not list((folder / "run.work" / "checkpoints").iterdir()) and not _sealed(cell)
-    run_folder.prepare_work(tiny_world.cell(folder / "run", **SETTINGS))
+    assert not list((folder / "run.work" / "checkpoints").iterdir()) and not _sealed(run)
+    run_folder.prepare_work(tiny_world.run_config(folder / "run", **SETTINGS))
     assert restart.newest(folder / "run.work" / "verl") == 0
 
 
@@ -130,5 +130,5 @@ def test_a_run_that_knows_its_length_is_not_gone_on_with(
     changes: dict[str, Any], tiny_world: Any, tmp_path: Path
 ) -> None:
     """A schedule over all steps; records that are joined at the end."""
-    assert not kept.goes_on(tiny_world.cell(tmp_path / "run", **changes))
-    assert kept.goes_on(tiny_world.cell(tmp_path / "run"))
+    assert not kept.goes_on(tiny_world.run_config(tmp_path / "run", **changes))
+    assert kept.goes_on(tiny_world.run_config(tmp_path / "run"))

@@ -7,7 +7,7 @@ import torch
 from tensordict import NonTensorStack, TensorDict
 
 from methods.backend.local_queue import LocalQueue
-from methods.backend.rollout.batch import jagged
+from methods.backend.rollout.batch import to_jagged
 
 
 @pytest.fixture
@@ -16,8 +16,8 @@ def queue() -> LocalQueue:
     fields = TensorDict(
         {
             "dense": torch.arange(6).view(3, 2),
-            "jagged": jagged(torch.arange(9).view(3, 3), torch.tensor([3, 1, 2])),
-            "wide": jagged(torch.arange(18).view(3, 3, 2), torch.tensor([3, 1, 2])),
+            "jagged": to_jagged(torch.arange(9).view(3, 3), torch.tensor([3, 1, 2])),
+            "wide": to_jagged(torch.arange(18).view(3, 3, 2), torch.tensor([3, 1, 2])),
             "text": NonTensorStack("a", "b", "c"),
         },
         batch_size=[3],

@@ -27,14 +27,14 @@ from verl.workers.utils.losses import ppo_loss
 from eval.method_checks import synthetic
 from methods import registry
 from methods.backend import plugin  # noqa: F401
-from methods.backend.loss import Carried, TetherPolicyLossConfig, _policy_loss, carrying, loss_name
+from methods.backend.loss import Carried, TetherPolicyLossConfig, _policy_loss, carry, loss_name
 from methods.backend.metrics import TokenMetrics
 from methods.backend.support_loss import SupportLoss
 from methods.config import MethodConfigError
 from methods.contract import MethodError
 from methods.registry import Needs, UnknownMethodError
 from methods.signals import Scope, Signals, Support, sanitise
-from methods.support import united
+from methods.support import with_sampled
 from tests.backend.verl_config import actor_config
 
 
@@ -101,7 +101,7 @@ def test_a_loss_works_by_its_name_in_a_users_own_run(name: str) -> None:
 
 
 def test_options_reach_the_loss() -> None:
-    """DRPO with delta .15 on the five tokens, by hand: g = r A (1 - sign(A) (pi - mu) / .15)."""
+    """DRPO with delta 0.15 on the five tokens, by hand: g = r A (1 - sign(A) (pi - mu) / 0.15)."""
     expected = [-(p / m) * a * (1 - math.copysign(1, a) * (p - m) / 0.15) / 5 for p, m, a in TOKENS]
     config = TetherPolicyLossConfig(loss_mode="drpo", options={"delta": 0.15})
     assert gradient(actor_config(config)) == pytest.approx(expected, rel=1e-5)
@@ -155,7 +155,7 @@ def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
         sampled = torch.tensor([[0, 1, 0], [2, 0, 0]])
         mu = torch.log_softmax(torch.tensor([3.0, 2.0, 1.0, 0.0]).expand(2, 3, 4), -1)
         pi = torch.log_softmax(torch.tensor([1.0, 2.0, 2.0, 1.0]).expand(2, 3, 4), -1)
-        ids, valid = united(torch.tensor([[[0, 1]] * 3] * 2), sampled)
+        ids, valid = with_sampled(torch.tensor([[[0, 1]] * 3] * 2), sampled)
         old, logp = (each.gather(-1, sampled.unsqueeze(-1)).squeeze(-1) for each in (mu, pi))
         values = {
             "logp": logp,
@@ -187,7 +187,7 @@ def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
             uniforms=values["uniforms"],
         )
         config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode, loss_scale_factor=3)
-        with carrying(carried):
+        with carry(carried):
             loss, _ = get_policy_loss_fn(loss_name(name))(values["old"], logp, values["advantages"], mask, mode, config)
         loss.backward()
         assert logp.grad is not None
@@ -248,7 +248,7 @@ def called(name: str, signals: Signals, mode: str = "token-mean", config: Any = 
     carried = ("logp_old", "support", "sum_pi_squared", "entropy", "vocab_size", "full", "sampled", "uniforms")
     config = config or actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
     logp = signals.logp_pi.clone().requires_grad_()
-    with carrying(Carried(**{field: getattr(signals, field) for field in carried}, **changes)):
+    with carry(Carried(**{field: getattr(signals, field) for field in carried}, **changes)):
         loss, metrics = get_policy_loss_fn(config.policy_loss.loss_mode)(
             signals.logp_mu, logp, signals.advantages, signals.response_mask, mode, config
         )

@@ -10,7 +10,7 @@ import torch
 
 from methods.backend.metrics import TokenMetrics
 from methods.signals import Signals, Support
-from methods.support import united
+from methods.support import with_sampled
 
 
 def signals(rows: slice = slice(None), seed: int = 0) -> tuple[Signals, torch.Tensor]:
@@ -20,7 +20,7 @@ def signals(rows: slice = slice(None), seed: int = 0) -> tuple[Signals, torch.Te
     mu = torch.log_softmax(logits, -1)
     pi = torch.log_softmax(logits + 0.7 * torch.randn(8, 6, 12, generator=random), -1)
     sampled = torch.multinomial(mu.exp().view(48, 12), 1, generator=random).view(8, 6)
-    ids, valid = united(mu.topk(4, -1).indices, sampled)
+    ids, valid = with_sampled(mu.topk(4, -1).indices, sampled)
     mask = torch.rand(8, 6, generator=random) < 0.8
     advantages = torch.randn(8, 1, generator=random).expand(8, 6) * (torch.arange(8) % 4 != 0).float().unsqueeze(1)
     out = Signals(
@@ -55,7 +55,7 @@ def test_any_split_gives_the_same_numbers(parts: int) -> None:
 
 
 def test_by_hand() -> None:
-    """Four tokens, one under the mask and one without advantage: A = (1, -1, 0, 9), g = (0, .5, 0, 9)."""
+    """Four tokens, one under the mask and one without advantage: A = (1, -1, 0, 9), g = (0, 0.5, 0, 9)."""
     metrics = TokenMetrics()
     advantages = torch.tensor([[1.0, -1.0, 0.0, 9.0]])
     s = Signals(
@@ -74,18 +74,18 @@ def test_by_hand() -> None:
     assert "kl/topk_mean" not in out and "entropy/mean" not in out
 
 
-def test_quantiles_are_right_to_the_width_of_a_cell() -> None:
+def test_quantiles_are_right_to_the_width_of_a_run() -> None:
     metrics = TokenMetrics()
     observed, _ = signals()
     metrics.observe(observed, observed.advantages)
-    from methods.masks import topk_proximity
+    from methods.masks import topk_divergence
     from methods.measures import FORWARD_KL
 
-    values = topk_proximity(observed, FORWARD_KL)[observed.response_mask].sort().values
+    values = topk_divergence(observed, FORWARD_KL)[observed.response_mask].sort().values
     for q, name in ((0.5, "q50"), (0.9, "q90"), (0.99, "q99")):
         exact = float(values[math.ceil(q * len(values)) - 1])
-        assert metrics.summary()[f"proximity/{name}"] == pytest.approx(exact, rel=10 ** (0.5 / 32) - 1 + 1e-6)
-    assert metrics.summary()["proximity/max"] == pytest.approx(float(values.max()))
+        assert metrics.summary()[f"divergence/{name}"] == pytest.approx(exact, rel=10 ** (0.5 / 32) - 1 + 1e-6)
+    assert metrics.summary()["divergence/max"] == pytest.approx(float(values.max()))
 
 
 def test_nothing_observed_gives_nothing() -> None:

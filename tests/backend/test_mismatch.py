@@ -15,7 +15,7 @@ from methods.backend import launch
 
 
 def first_step(tiny_world: Any, output: Path, **changes: Any) -> dict[str, float]:
-    launch.train(tiny_world.cell(output, steps=1, mini_batches=1, lag=0, **changes))
+    launch.train(tiny_world.run_config(output, steps=1, mini_batches=1, staleness=0, **changes))
     return json.loads((output / "metrics.jsonl").read_text().splitlines()[1])["data"]
 
 
@@ -24,7 +24,7 @@ def test_equal_precisions_agree(precision: str, tiny_world: Any, tmp_path: Path)
     """bf16 means bf16 compute over fp32 master weights. Also: no token is outside, none is masked."""
     data = first_step(tiny_world, tmp_path / "run", train_precision=precision, rollout_precision=precision)
     assert data["gap/topk_max"] <= 1e-5 and data["gap/sampled_max"] <= 1e-5
-    assert data["mask/fraction"] == 0 and data["proximity/outside_share"] == 0
+    assert data["mask/fraction"] == 0 and data["divergence/outside_share"] == 0
     assert abs(data["ratio/max"] - 1) < 1e-4
 
 
@@ -47,5 +47,5 @@ def test_micro_batches_change_nothing(tiny_world: Any, tmp_path: Path) -> None:
         split = first_step(tiny_world, tmp_path / str(micro_batch), rollout_precision="fp32", micro_batch=micro_batch)
         assert set(split) == set(whole)
         for name, value in whole.items():
-            if not name.startswith(("gap/", "kl/", "ratio/", "proximity/")):
+            if not name.startswith(("gap/", "kl/", "ratio/", "divergence/")):
                 assert split[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name

@@ -13,8 +13,8 @@ import torch
 from verl.plugin.platform import platform_manager
 
 from methods.backend import environment, launch, platform
-from methods.backend.panel import CellError
 from methods.backend.ray import launch as ray_launch
+from methods.backend.setting import ConfigError
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def test_another_platform_is_refused_by_name(
     tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setenv("VERL_PLATFORM", "nvidia")
-    with pytest.raises(CellError, match=r"^VERL_PLATFORM = 'nvidia': allowed is cpu"):
-        launch.train(tiny_world.cell(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"^VERL_PLATFORM = 'nvidia': allowed is cpu"):
+        launch.train(tiny_world.run_config(tmp_path / "run"))

@@ -23,7 +23,7 @@ from methods.precision.quantisation import SCHEMES, fake_quantise, quantise_mode
 
 def trained(tiny_world: Any, output: Path, **changes: Any) -> list[dict[str, float]]:
     """Metrics of steps 1, 2, ...; one mini-batch a step and a current rollout unless told otherwise."""
-    launch.train(tiny_world.cell(output, **{"steps": 1, "mini_batches": 1, "lag": 0, **changes}))
+    launch.train(tiny_world.run_config(output, **{"steps": 1, "mini_batches": 1, "staleness": 0, **changes}))
     return [json.loads(line)["data"] for line in (output / "metrics.jsonl").read_text().splitlines()[1:]]
 
 
@@ -61,11 +61,11 @@ def test_a_worker_that_does_not_quantise_is_refused(
     """Planted fault: the setting arrives and nothing happens, as with verl's rollout.quantization on other engines."""
     monkeypatch.setattr(engine_module, "quantise_model", lambda model, scheme: [])
     with pytest.raises(RuntimeError, match=r"train_precision: asked .*'fp8'.*runs .*'none'"):
-        launch.build_trainer(tiny_world.cell(tmp_path / "run", train_precision="fp8"))
+        launch.build_trainer(tiny_world.run_config(tmp_path / "run", train_precision="fp8"))
 
 
 def test_the_setting_is_seen_in_verls_configuration(tiny_world: Any, tmp_path: Path) -> None:
-    lines = verl_overrides(tiny_world.cell(tmp_path / "run", train_precision="fp8", rollout_precision="int8"))
+    lines = verl_overrides(tiny_world.run_config(tmp_path / "run", train_precision="fp8", rollout_precision="int8"))
     assert "+actor_rollout_ref.actor.fsdp_config.mixed_precision.quantise='fp8'" in lines
     assert "+actor_rollout_ref.rollout.custom.quantise='int8'" in lines
     assert "actor_rollout_ref.rollout.dtype='bfloat16'" in lines
@@ -78,7 +78,7 @@ def test_forward_and_gradient_are_the_plain_ones(
     """conformance: our engine in fp8, under FSDP2 and alone, against the same Hugging Face model, quantised."""
     if wrapped:
         monkeypatch.setattr(engine_module.CPUEngine, "_alone", lambda self: False)
-    built = launch.build_trainer(tiny_world.cell(tmp_path / "run", train_precision="fp8"))
+    built = launch.build_trainer(tiny_world.run_config(tmp_path / "run", train_precision="fp8"))
     sharded = built.worker.actor.engine
     plain = AutoModelForCausalLM.from_pretrained(tiny_world.model, dtype=torch.float32, attn_implementation="sdpa")
     quantise_model(plain, "fp8")
@@ -131,12 +131,12 @@ def test_fp16_has_the_gradient_of_fp32(tiny_world: Any, tmp_path: Path) -> None:
 
 def test_a_checkpoint_holds_the_loss_scale(tiny_world: Any, tmp_path: Path) -> None:
     """verl leaves it out; a resumed fp16 run would then round its gradients otherwise."""
-    cell = tiny_world.cell(tmp_path / "run", train_precision="fp16")
-    built = launch.build_trainer(cell).worker.actor.engine
+    run = tiny_world.run_config(tmp_path / "run", train_precision="fp16")
+    built = launch.build_trainer(run).worker.actor.engine
     state = {**built.scaler.state_dict(), "scale": 1024.0, "_growth_tracker": 7}
     built.scaler.load_state_dict(state)
     built.save_checkpoint(str(tmp_path / "checkpoint"))
-    other = launch.build_trainer(cell).worker.actor.engine
+    other = launch.build_trainer(run).worker.actor.engine
     assert other.scaler.state_dict() != state
     other.load_checkpoint(str(tmp_path / "checkpoint"))
     assert other.scaler.state_dict() == state

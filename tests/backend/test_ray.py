@@ -50,11 +50,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cell(tiny_world: Any) -> Iterator[Callable[..., Any]]:
-    """Cells with relative paths, and a reward that needs an environment variable of the user."""
+def run_config(tiny_world: Any) -> Iterator[Callable[..., Any]]:
+    """Runs with relative paths, and a reward that needs an environment variable of the user."""
 
     def build(name: str, **changes: Any) -> Any:
-        return tiny_world.cell(Path(name), reward_function={"path": "reward.py"}, **SETTINGS, **changes)
+        return tiny_world.run_config(Path(name), reward_function={"path": "reward.py"}, **SETTINGS, **changes)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REWARD_SCALE", "1.0")
@@ -85,21 +85,21 @@ def users_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(cell: Callable[..., Any], folder: Path, users_ray: str) -> dict[str, Path]:
+def runs(run_config: Callable[..., Any], folder: Path, users_ray: str) -> dict[str, Path]:
     """One process, Ray with one worker, Ray with two: the two Rays at once and beside a user's.
 
     The launcher of the one worker is killed after a step, and the same command given again at once.
     """
     before = alive(users_ray)
-    one = cell("one", runner="ray", save_every=1)
-    started = [Running.start(one, folder), Running.start(cell("two", runner="ray", ranks=2), folder)]
+    one = run_config("one", runner="ray", save_every=1)
+    started = [Running.start(one, folder), Running.start(run_config("two", runner="ray", ranks=2), folder)]
     here = os.getcwd()
     try:
         wait_for(lambda: started[0].rows() > 2, seconds=400)
         started[0].process.kill()
         started.append(Running.start(one, folder))
         os.chdir(folder)
-        launch.train(cell("inprocess"))
+        launch.train(run_config("inprocess"))
         assert "[train] goes on after step" in started[2].finish()
         started[1].finish()
         assert [run.left() for run in started] == [[], [], []]
@@ -159,9 +159,9 @@ def test_the_workers_run_what_was_asked_for(runs: dict[str, Path]) -> None:
         assert report == {**expected, "ranks": ranks}
 
 
-def test_ctrl_c_leaves_nothing_running(cell: Callable[..., Any], folder: Path) -> None:
+def test_ctrl_c_leaves_nothing_running(run_config: Callable[..., Any], folder: Path) -> None:
     """As soon as Ray has started workers."""
-    run = Running.start(cell("interrupted", runner="ray"), folder)
+    run = Running.start(run_config("interrupted", runner="ray"), folder)
     try:
         wait_for(lambda: any("ray::" in line for line in run.left()), seconds=240)
         run.process.send_signal(signal.SIGINT)
@@ -172,17 +172,17 @@ def test_ctrl_c_leaves_nothing_running(cell: Callable[..., Any], folder: Path) -
 
 
 @pytest.fixture(scope="module")
-def served(cell: Callable[..., Any], folder: Path) -> dict[str, Path]:
+def served(run_config: Callable[..., Any], folder: Path) -> dict[str, Path]:
     """Two trainings with a rollout server; one server is killed after a step, and the command given again."""
-    settings: dict[str, Any] = {"runner": "ray", "server": True, "lag": 0, "mini_batches": 1, "save_every": 1}
-    started = [Running.start(cell(name, **settings), folder) for name in ("left alone", "killed server")]
+    settings: dict[str, Any] = {"runner": "ray", "server": True, "staleness": 0, "mini_batches": 1, "save_every": 1}
+    started = [Running.start(run_config(name, **settings), folder) for name in ("left alone", "killed server")]
     try:
         wait_for(lambda: started[1].rows() > 2, seconds=300)
         started[1].kill("ray::HFServer")
         text, _ = started[1].process.communicate(timeout=120)
         assert started[1].process.returncode == 1 and started[1].left() == []
         assert re.search(r"^error: HFServer \(pid .* from its last restart point", text, re.M), text
-        started.append(Running.start(cell("killed server", **settings), folder))
+        started.append(Running.start(run_config("killed server", **settings), folder))
         for run in (started[0], started[2]):
             run.finish()
             assert run.left() == []
@@ -220,16 +220,16 @@ needs_vllm = pytest.mark.skipif(importlib.util.find_spec("vllm") is None, reason
 
 
 @pytest.fixture(scope="module")
-def vllm_runs(cell: Callable[..., Any], folder: Path) -> dict[str, Path]:
+def vllm_runs(run_config: Callable[..., Any], folder: Path) -> dict[str, Path]:
     """vLLM in one process and in Ray's worker, in int8; and verl's vLLM server, in float32. The two Rays at once."""
     int8 = {"rollout_engine": "vllm", "rollout_quantization": "int8_w8a8"}
-    server = {"runner": "ray", "server": True, "rollout_engine": "vllm", "lag": 0, "mini_batches": 1}
+    server = {"runner": "ray", "server": True, "rollout_engine": "vllm", "staleness": 0, "mini_batches": 1}
     started = [
-        Running.start(cell("vllm worker", runner="ray", **int8), folder),
-        Running.start(cell("vllm server", **server), folder),
+        Running.start(run_config("vllm worker", runner="ray", **int8), folder),
+        Running.start(run_config("vllm server", **server), folder),
     ]
     try:
-        alone = Running.start(cell("vllm", **int8), folder)
+        alone = Running.start(run_config("vllm", **int8), folder)
         started.append(alone)
         for run in started:
             run.finish()
@@ -255,7 +255,8 @@ def test_verls_vllm_server_samples_from_the_trainers_weights(vllm_runs: dict[str
     """definition: at every step pi, with the updates of the steps before, is mu to float32's error: one stale or mixed
     load would show. Each step sampled from other weights, as the engine's process counted them.
 
-    Not covered: lag (test_vllm_server.py), several ranks, equality with the other runners, whose seeds are others.
+    Not covered: staleness (test_vllm_server.py), several ranks, equality with the other runners, whose seeds are
+    others.
     """
     steps = rows(vllm_runs["vllm server"])
     assert [row["step"] for row in steps] == [0, 1, 2, 3]

@@ -20,7 +20,7 @@ import pytest
 from methods.backend import environment
 from methods.backend.ray import launch as ray_launch
 from methods.backend.ray import watch as ray_watch
-from methods.backend.ray.watch import RayLostError, watching
+from methods.backend.ray.watch import RayLostError, watch_processes
 from ray_running import wait_for
 
 
@@ -53,14 +53,14 @@ def test_a_loss_that_ray_does_not_tell_ends_the_wait(started: Callable[..., Any]
     """The trainer polls for what will never come."""
     begin = time.monotonic()
     message = r"^TransferQueueController \(pid \d+\) of this run's Ray died; do this$"
-    with pytest.raises(RayLostError, match=message), watching("do this") as watch:
+    with pytest.raises(RayLostError, match=message), watch_processes("do this") as watch:
         lose(started("ray::TransferQueueController", watch))
         time.sleep(30)
     assert time.monotonic() - begin < 10
 
 
 def test_rays_own_error_is_told_with_the_process_that_died(started: Callable[..., Any]) -> None:
-    with pytest.raises(RayLostError, match=r"WorkerDict \(pid") as raised, watching("") as watch:
+    with pytest.raises(RayLostError, match=r"WorkerDict \(pid") as raised, watch_processes("") as watch:
         lose(started("ray::WorkerDict.update_actor", watch))
         raise RuntimeError("Ray says this")
     assert str(raised.value.__cause__) == "Ray says this"
@@ -69,13 +69,13 @@ def test_rays_own_error_is_told_with_the_process_that_died(started: Callable[...
 @pytest.mark.parametrize("title", ["ray::IDLE", "ray::some_task", "sleep", "ray::SimpleStorageUnit"])
 def test_an_error_of_the_training_stays_what_it_is(title: str, started: Callable[..., Any]) -> None:
     """Idle workers and tasks come and go; verl closes its transfer queue after every error."""
-    with pytest.raises(ZeroDivisionError), watching("") as watch:
+    with pytest.raises(ZeroDivisionError), watch_processes("") as watch:
         lose(started(title, watch))
         raise ZeroDivisionError
 
 
 def test_ctrl_c_stays_ctrl_c(started: Callable[..., Any]) -> None:
-    with pytest.raises(KeyboardInterrupt), watching("") as watch:
+    with pytest.raises(KeyboardInterrupt), watch_processes("") as watch:
         lose(started("ray::WorkerDict", watch))
         raise KeyboardInterrupt
 
@@ -116,9 +116,9 @@ def test_a_process_with_a_title_of_its_own_is_found(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.stdout.readline()
     assert psutil.Process(process.pid).cmdline()[0] == "ray::DashboardAgent"
-    found = {each.pid for each in ray_launch.marked(str(tmp_path))}
+    found = {each.pid for each in ray_launch.processes_of(str(tmp_path))}
     process.communicate()
-    assert found == {process.pid} and not ray_launch.marked(str(tmp_path))
+    assert found == {process.pid} and not ray_launch.processes_of(str(tmp_path))
 
 
 @pytest.mark.parametrize(("partition", "rows"), [("train", 7), ("val", 1)])

@@ -17,14 +17,14 @@ from verl.workers.utils import losses, padding
 
 from methods.backend import replaced
 from methods.backend.local_queue import LocalBatchMeta
-from methods.backend.rollout.batch import jagged
+from methods.backend.rollout.batch import to_jagged
 
 PROMPTS, RESPONSES = torch.tensor([3, 2, 5]), torch.tensor([4, 1, 2])
 
 
 def batch() -> TensorDict:
     columns = {
-        name: jagged(torch.zeros(3, int(lengths.max()), dtype=torch.int64), lengths)
+        name: to_jagged(torch.zeros(3, int(lengths.max()), dtype=torch.int64), lengths)
         for name, lengths in (("prompts", PROMPTS), ("responses", RESPONSES))
     }
     return TensorDict(columns, batch_size=[3])
@@ -47,7 +47,7 @@ def test_outputs_over_responses(trailing: tuple[int, ...]) -> None:
 
 def test_responses_to_jagged() -> None:
     values = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
-    mask = jagged(torch.ones(3, 4, dtype=torch.int64), RESPONSES)
+    mask = to_jagged(torch.ones(3, 4, dtype=torch.int64), RESPONSES)
     expected, out = padding.response_to_nested(values, mask), replaced.response_to_nested(values, mask)
     assert torch.equal(out.values(), expected.values()) and torch.equal(out.offsets(), expected.offsets())
 

@@ -26,9 +26,9 @@ from methods.backend import loss as policy_loss
 from methods.backend import requirements as needs
 from methods.backend.local_queue import LocalQueue
 from methods.backend.loss import TetherPolicyLossConfig
-from methods.backend.panel import CellError
-from methods.backend.rollout.batch import jagged
+from methods.backend.rollout.batch import to_jagged
 from methods.backend.run.checks import check
+from methods.backend.setting import ConfigError
 from methods.backend.trainer import TetherTrainer, rank_order
 from methods.config import MethodConfig
 from methods.contract import MethodError
@@ -55,7 +55,7 @@ class Probe:
         self.signals.clear()
         self.rollouts.clear()
         changes = {"top_k": VOCABULARY, "mini_batches": MINI_BATCHES, "steps": STEPS, **changes}
-        launch.train(self.world.cell(self.folder / name, method=method, **changes))
+        launch.train(self.world.run_config(self.folder / name, method=method, **changes))
         return list(self.signals)
 
 
@@ -129,7 +129,7 @@ def test_the_anchor_is_the_policy_before_the_rollouts_first_update(
         expected = forward(probe, step, rollouts[step])[part, : mask.shape[1]]
         tokens = rollouts[step][1].tokens[part, : mask.shape[1]]
         assert torch.allclose(expected.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)[mask], old[mask], atol=2e-5)
-        # With a lagged bf16 rollout mu is another policy: the anchor is a column of its own.
+        # With a stale bf16 rollout mu is another policy: the anchor is a column of its own.
         assert (old - each.logp_mu).abs()[mask].max() > 1e-4
     assert compared >= STEPS
 
@@ -202,14 +202,16 @@ def test_random_numbers_follow_a_response_to_its_rank(
     probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two ranks: the trainer reorders the batch, and each response keeps the numbers of its submitted place."""
-    config = launch.compose(probe.world.cell(tmp_path / "run", method=NAME, top_k=VOCABULARY, runner="ray", ranks=2))
+    config = launch.compose(
+        probe.world.run_config(tmp_path / "run", method=NAME, top_k=VOCABULARY, runner="ray", ranks=2)
+    )
     trainer = object.__new__(TetherTrainer)
     trainer.config, trainer.global_steps, trainer.use_critic = config, 7, False
     queue = LocalQueue()
     for function in ("kv_batch_put", "kv_batch_get"):
         monkeypatch.setattr(transfer_queue, function, getattr(queue, function))
     keys, lengths = [f"response {i}" for i in range(32)], torch.tensor([1, 2, 3, 4] * 8)
-    mask = TensorDict({"response_mask": jagged(torch.ones(32, 4), lengths)}, batch_size=[32])
+    mask = TensorDict({"response_mask": to_jagged(torch.ones(32, 4), lengths)}, batch_size=[32])
     batch = queue.kv_batch_put(keys, "train", mask, [{"seq_len": 9}] * 32)
     batch = trainer._balance_batch(batch, {})
     assert sorted(batch.keys) == sorted(keys) and list(batch.keys) != keys
@@ -238,17 +240,17 @@ def test_statistics_of_the_vocabulary_without_a_support(probe: Probe, whole: tup
         assert torch.allclose(mine, theirs, atol=1e-6) and (theirs[first.response_mask] > 0).all()
 
 
-# need -> (settings of a cell that can't meet it, what the refusal must name)
+# need -> (settings of a run that can't meet it, what the refusal must name)
 BROKEN: dict[Needs, tuple[dict[str, Any], str]] = {
-    Needs.TOP_K: ({"top_k": 0}, r"panel.top_k = 0: method \w+ needs the rollout's top-K log-probs, allowed is >= 1"),
-    Needs.FULL: ({"top_k": 5}, r"panel.top_k = 5: method \w+ needs both policies .*, allowed is its size 45"),
+    Needs.TOP_K: ({"top_k": 0}, r"setting.top_k = 0: method \w+ needs the rollout's top-K log-probs, allowed is >= 1"),
+    Needs.FULL: ({"top_k": 5}, r"setting.top_k = 5: method \w+ needs both policies .*, allowed is its size 45"),
     Needs.RECOMPUTED_ANCHOR: (
         {"mini_batches": 1},
-        r"panel.mini_batches = 1: .* recomputed anchor.*data.train_batch_size.*actor.ppo_mini_batch_size.*ppo_epochs",
+        r"setting.mini_batches = 1: .* recomputed anchor.*data.train_batch_size.*actor.ppo_mini_batch_size.*ppo_epochs",
     ),
     Needs.MINI_BATCH: (
         {"micro_batch": 4},
-        r"panel.micro_batch = 4, panel.ranks = 1: .* whole mini-batch of 16 .* allowed is null and 1",
+        r"setting.micro_batch = 4, setting.ranks = 1: .* whole mini-batch of 16 .* allowed is null and 1",
     ),
 }
 
@@ -262,27 +264,27 @@ def probing(patch: pytest.MonkeyPatch, wanted: Needs) -> None:
 
 
 @pytest.mark.parametrize("need", BROKEN)
-def test_a_panel_that_cannot_meet_a_need_is_refused(
+def test_a_setting_that_cannot_meet_a_need_is_refused(
     need: Needs, tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """field cases 19 and 55: before any job, naming the settings; the same cell without the fault is accepted."""
+    """field cases 19 and 55: before any job, naming the settings; the same run without the fault is accepted."""
     probing(monkeypatch, need)
     changes, message = BROKEN[need]
-    with pytest.raises(CellError, match=message):
-        check(tiny_world.cell(tmp_path / "run", method=NAME, **changes))
-    check(tiny_world.cell(tmp_path / "run", method=NAME, top_k=VOCABULARY))
+    with pytest.raises(ConfigError, match=message):
+        check(tiny_world.run_config(tmp_path / "run", method=NAME, **changes))
+    check(tiny_world.run_config(tmp_path / "run", method=NAME, top_k=VOCABULARY))
 
 
 @pytest.mark.parametrize("name", registry.names())
 def test_every_method_names_the_settings_it_lacks(name: str, tiny_world: Any, tmp_path: Path) -> None:
-    """field case 55, over the catalogue: in a cell, and in a user's own verl run without our worker."""
+    """field case 55, over the catalogue: in a run, and in a user's own verl run without our worker."""
     method = registry.get(name)
     wanted = method.requires(method.configure())
     for need, (changes, message) in BROKEN.items():
         if need in wanted:
-            with pytest.raises(CellError, match=message):
-                check(tiny_world.cell(tmp_path / "run", method=name, **{"top_k": VOCABULARY, **changes}))
-    check(tiny_world.cell(tmp_path / "run", method=name, top_k=VOCABULARY))
+            with pytest.raises(ConfigError, match=message):
+                check(tiny_world.run_config(tmp_path / "run", method=name, **{"top_k": VOCABULARY, **changes}))
+    check(tiny_world.run_config(tmp_path / "run", method=name, top_k=VOCABULARY))
     if wanted & ~Needs.MINI_BATCH:
         one = torch.zeros(1, 1)
         with pytest.raises(ValueError, match=rf"{name} needs .*: .*(tether worker|tether_inprocess)"):
@@ -314,11 +316,11 @@ def test_two_epochs_are_two_updates(tiny_world: Any, tmp_path: Path, monkeypatch
     """The second pass starts away from the anchor, so its trust region can act."""
     probing(monkeypatch, Needs.RECOMPUTED_ANCHOR)
     for override in ("actor_rollout_ref.actor.ppo_epochs=2", "++actor_rollout_ref.actor.ppo_epochs=2"):
-        tiny_world.cell(tmp_path / "run", method=NAME, mini_batches=1, overrides=[override])
+        tiny_world.run_config(tmp_path / "run", method=NAME, mini_batches=1, overrides=[override])
 
 
 def test_the_worker_refuses_a_degenerate_region_that_an_override_made(probe: Probe) -> None:
-    """field case 19 behind the panel's back: one mini-batch by verl's own key."""
+    """field case 19 behind the setting's back: one mini-batch by verl's own key."""
     with pytest.raises(ValueError, match=r"recomputed anchor.*actor.ppo_mini_batch_size.*ppo_epochs"):
         probe.train("degenerate", overrides=["actor_rollout_ref.actor.ppo_mini_batch_size=8"])
 
@@ -348,11 +350,11 @@ def test_an_impossible_sample_stops_a_run_before_any_step(
         logp[sample, 0] = -torch.inf
         return replace(out, logp=logp)
 
-    cell = tiny_world.cell(tmp_path / "run", method="drpo", mini_batches=MINI_BATCHES, steps=1)
+    run = tiny_world.run_config(tmp_path / "run", method="drpo", mini_batches=MINI_BATCHES, steps=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rollout.HFRollout, "generate", spoilt)
         patch.setattr(CPUEngine, "optimizer_step", steps.append)
-        assert launch.main(["--json", json.dumps(cell.dump())]) == 1
+        assert launch.main(["--json", json.dumps(run.dump())]) == 1
     assert not steps and not (tmp_path / "run").exists()
     errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and f"logp_mu = -inf at sample {sample} of the training batch, token 0: " in errors[0]
@@ -372,8 +374,8 @@ def test_the_sample_is_the_one_that_was_sampled(ranks: int) -> None:
         for rank in range(ranks):
             own = order[rank * share : (rank + 1) * share]
             data = {
-                "old_log_probs": jagged(logp[own], lengths[own]),
-                "response_mask": jagged(mask[own], lengths[own]),
+                "old_log_probs": to_jagged(logp[own], lengths[own]),
+                "response_mask": to_jagged(mask[own], lengths[own]),
             }
             try:
                 needs.refuse_impossible_batch(data, mini_batch, rank, ranks)
@@ -384,7 +386,7 @@ def test_the_sample_is_the_one_that_was_sampled(ranks: int) -> None:
 
 
 def test_a_repeated_candidate_is_no_whole_vocabulary() -> None:
-    """Id 2 is named by no candidate: what mu gives it would be missing from mu, here .5 or .2 of it."""
+    """Id 2 is named by no candidate: what mu gives it would be missing from mu, here 0.5 or 0.2 of it."""
     padded = support_loss._Padder(torch.tensor([2]))
     logits, ids = torch.zeros(2, 3), torch.tensor([[0, 1, 2, 1], [2, 0, 1, 0]])
     logp = torch.tensor([[0.5, 0.3, 0.2, 0.3], [0.5, 0.3, 0.2, 0.3]]).log()

@@ -22,7 +22,7 @@ from methods.backend.run import folder as run_folder
 from methods.backend.run import kept, restart
 from published import contents
 
-SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "lag": 2, "rollouts": True}
+SETTINGS = {"steps": 4, "save_every": 1, "export_every": 2, "validate_every": 1, "staleness": 2, "rollouts": True}
 
 
 class Killed(BaseException):
@@ -48,16 +48,16 @@ def once(function: Any, at_call: int = 1, after: bool = False) -> Any:
 @pytest.fixture(scope="module")
 def whole(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     output = tmp_path_factory.mktemp("whole") / "run"
-    launch.train(tiny_world.cell(output, **SETTINGS))
+    launch.train(tiny_world.run_config(output, **SETTINGS))
     return contents(output)
 
 
-def interrupted(cell: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **when: Any) -> None:
+def interrupted(run: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **when: Any) -> None:
     with patch.context() as context:
         context.setattr(place, name, once(getattr(place, name), **when))
         with pytest.raises(Killed):
-            launch.train(cell)
-    assert not Path(cell.output).exists()
+            launch.train(run)
+    assert not Path(run.output).exists()
 
 
 @pytest.mark.parametrize(
@@ -81,13 +81,13 @@ def test_an_interrupted_run_ends_like_the_whole_one(
     tmp_path: Path,
     monkeypatch: Any,
 ) -> None:
-    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
-    interrupted(cell, monkeypatch, place, name, **when)
-    launch.train(cell)
-    assert contents(Path(cell.output)) == whole
-    expected = {"cell.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
+    run = tiny_world.run_config(tmp_path / "run", **SETTINGS)
+    interrupted(run, monkeypatch, place, name, **when)
+    launch.train(run)
+    assert contents(Path(run.output)) == whole
+    expected = {"run.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
     assert {p.name for p in tmp_path.iterdir()} == {"run", "run.work"}
-    assert {p.name for p in cell.work_dir.iterdir()} == expected
+    assert {p.name for p in run.work_dir.iterdir()} == expected
 
 
 def test_other_inputs_start_over(
@@ -102,31 +102,31 @@ def test_other_inputs_start_over(
     shutil.copytree(tiny_world.model, model)
     tensors = load_file(model / "model.safetensors")
     save_file({name: 0.5 * t for name, t in tensors.items()}, model / "model.safetensors", metadata={"format": "pt"})
-    cell = tiny_world.cell(tmp_path / "run", model=str(model), **SETTINGS)
-    interrupted(cell, monkeypatch, kept, "seal")
+    run = tiny_world.run_config(tmp_path / "run", model=str(model), **SETTINGS)
+    interrupted(run, monkeypatch, kept, "seal")
     shutil.copy2(tiny_world.model / "model.safetensors", model / "model.safetensors")
-    launch.train(cell)
+    launch.train(run)
     assert "inputs changed since the interrupted run" in capsys.readouterr().out
-    assert contents(Path(cell.output))["metrics.jsonl"] == whole["metrics.jsonl"]
+    assert contents(Path(run.output))["metrics.jsonl"] == whole["metrics.jsonl"]
 
 
 def test_a_truncated_tracker_file_is_put_right(
     whole: dict[str, bytes], tiny_world: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """verl rewrites it in place; a kill leaves it empty."""
-    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
-    interrupted(cell, monkeypatch, restart, "seal", at_call=2, after=True)
-    (cell.work_dir / "verl" / restart.TRACKER).write_text("")
-    assert restart.prepare(cell.work_dir / "verl") == 2
-    launch.train(cell)
-    assert contents(Path(cell.output)) == whole
+    run = tiny_world.run_config(tmp_path / "run", **SETTINGS)
+    interrupted(run, monkeypatch, restart, "seal", at_call=2, after=True)
+    (run.work_dir / "verl" / restart.TRACKER).write_text("")
+    assert restart.prepare(run.work_dir / "verl") == 2
+    launch.train(run)
+    assert contents(Path(run.output)) == whole
 
 
 @pytest.mark.parametrize("fault", ["flipped", "missing", "short"])
 def test_a_corrupt_checkpoint_is_refused_by_name(fault: str, tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
-    interrupted(cell, monkeypatch, restart, "seal", at_call=2, after=True)
-    (path,) = (cell.work_dir / "verl").rglob("model_world_size_1_rank_0.pt")
+    run = tiny_world.run_config(tmp_path / "run", **SETTINGS)
+    interrupted(run, monkeypatch, restart, "seal", at_call=2, after=True)
+    (path,) = (run.work_dir / "verl").rglob("model_world_size_1_rank_0.pt")
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     {
@@ -134,8 +134,8 @@ def test_a_corrupt_checkpoint_is_refused_by_name(fault: str, tiny_world: Any, tm
         "missing": path.unlink,
         "short": lambda: path.write_bytes(data[:-1]),
     }[fault]()
-    with pytest.raises(restart.RestartError, match=rf"{path.name}: (other bytes|missing).*to train this cell from the"):
-        launch.train(cell)
+    with pytest.raises(restart.RestartError, match=rf"{path.name}: (other bytes|missing).*to train this run from the"):
+        launch.train(run)
 
 
 def test_a_full_disk_stops_the_run_and_loses_no_restart_point(
@@ -144,7 +144,7 @@ def test_a_full_disk_stops_the_run_and_loses_no_restart_point(
     """torch.save fails half-way through the third checkpoint."""
     import torch
 
-    cell = tiny_world.cell(tmp_path / "run", **SETTINGS)
+    run = tiny_world.run_config(tmp_path / "run", **SETTINGS)
     real, calls = torch.save, []
 
     def failing(value: Any, target: Any, *args: Any, **kwargs: Any) -> None:
@@ -157,28 +157,28 @@ def test_a_full_disk_stops_the_run_and_loses_no_restart_point(
     with monkeypatch.context() as context:
         context.setattr(torch, "save", failing)
         with pytest.raises(run_folder.DiskFullError, match=r"No space left on device .* from its last restart point"):
-            launch.train(cell)
-    assert restart.prepare(cell.work_dir / "verl") >= 1
-    launch.train(cell)
-    assert contents(Path(cell.output)) == whole
+            launch.train(run)
+    assert restart.prepare(run.work_dir / "verl") >= 1
+    launch.train(run)
+    assert contents(Path(run.output)) == whole
 
 
 def test_a_row_cut_by_a_full_disk_is_neither_kept_nor_doubled(tiny_world: Any, tmp_path: Path) -> None:
     """The operating system refuses the second half of a row, by a limit on the size of files."""
-    settings = {"steps": 4, "save_every": 2, "validate_every": 1, "lag": 2}
-    launch.train(tiny_world.cell(tmp_path / "whole", **settings))
-    cell = tiny_world.cell(tmp_path / "run", **settings)
-    log, seal = cell.work_dir / "metrics.jsonl", cell.work_dir / "verl" / "global_step_2" / restart.SEAL
+    settings = {"steps": 4, "save_every": 2, "validate_every": 1, "staleness": 2}
+    launch.train(tiny_world.run_config(tmp_path / "whole", **settings))
+    run = tiny_world.run_config(tmp_path / "run", **settings)
+    log, seal = run.work_dir / "metrics.jsonl", run.work_dir / "verl" / "global_step_2" / restart.SEAL
     program = PROGRAM.replace("LOG", repr(str(log))).replace("SEAL", repr(str(seal)))
     done = subprocess.run(
-        [sys.executable, "-c", program, "--json", json.dumps(cell.dump())], capture_output=True, text=True, timeout=240
+        [sys.executable, "-c", program, "--json", json.dumps(run.dump())], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 1 and re.search(r"^error: .*No space left on device", done.stderr, re.M), done.stderr
     rows = log.read_text().split("\n")
     assert [json.loads(row)["step"] for row in rows[:3]] == [0, 1, 2] and len(rows) == 4 and rows[3].startswith("{")
     with pytest.raises(json.JSONDecodeError):
         json.loads(rows[3])
-    launch.train(cell)
+    launch.train(run)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 
 
@@ -207,31 +207,31 @@ def test_fp16_goes_on_with_its_loss_scale(tiny_world: Any, tmp_path: Path, monke
 
     monkeypatch.setattr(trainer.InProcessTrainer, "_setup", started)
     settings = {**SETTINGS, "train_precision": "fp16", "rollout_precision": "fp16"}
-    launch.train(tiny_world.cell(tmp_path / "whole", **settings))
-    cell = tiny_world.cell(tmp_path / "run", **settings)
-    interrupted(cell, monkeypatch, restart, "seal", at_call=2, after=True)
-    launch.train(cell)
+    launch.train(tiny_world.run_config(tmp_path / "whole", **settings))
+    run = tiny_world.run_config(tmp_path / "run", **settings)
+    interrupted(run, monkeypatch, restart, "seal", at_call=2, after=True)
+    launch.train(run)
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
     rows = [json.loads(row)["data"] for row in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1:]]
     assert rows[2]["updates/overflowed_steps"] > 0 and rows[-1]["updates/overflowed_steps"] == 0
 
 
 def test_a_second_process_waits_and_takes_the_result(tiny_world: Any, tmp_path: Path) -> None:
-    """It says which process trains the cell, and takes up what that one finishes while it waits."""
-    cell = tiny_world.cell(tmp_path / "run")
-    command = [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(cell.dump())]
-    with run_folder.alone(cell):
+    """It says which process trains the run, and takes up what that one finishes while it waits."""
+    run = tiny_world.run_config(tmp_path / "run")
+    command = [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(run.dump())]
+    with run_folder.hold_work(run):
         second = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert second.stdout is not None
         for line in second.stdout:
-            if f"process {os.getpid()} trains this cell already" in line:
+            if f"process {os.getpid()} trains this run already" in line:
                 break
         # As `launch.train` does it, which would wait for its own lock.
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(run_folder, "alone", lambda _: contextlib.nullcontext())
-            launch.train(cell)
+            patch.setattr(run_folder, "hold_work", lambda _: contextlib.nullcontext())
+            launch.train(run)
         metrics = (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns
     text, _ = second.communicate(timeout=240)
     assert second.returncode == 0 and "trained already" in text, text
     assert (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns == metrics
-    assert not cell.work_dir.with_name("run.work.lock").exists()
+    assert not run.work_dir.with_name("run.work.lock").exists()

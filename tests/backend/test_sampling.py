@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from methods.backend.ray.rollout import joined
+from methods.backend.ray.rollout import join_generations
 from methods.backend.rollout import sampling
 from methods.backend.rollout.sampling import SamplingParameters, Share, generator, sample
 from methods.backend.trainer import rank_order
@@ -124,7 +124,7 @@ def test_shares_of_a_batch_draw_what_one_rank_draws(ranks: int) -> None:
         sample(model, [[1, 2]] * (b - a), settings, {0}, 0, generator(3), share=Share(a, 7))
         for a, b in zip(bounds, bounds[1:], strict=False)
     ]
-    out = joined(parts)
+    out = join_generations(parts)
     assert out.lengths.tolist() == whole.lengths.tolist() and len(set(out.lengths.tolist())) > 1
     mask = torch.arange(whole.tokens.shape[1]) < whole.lengths.unsqueeze(1)
     for name in ("tokens", "logp", "support_ids", "support_logp"):
@@ -172,7 +172,7 @@ def test_only_equal_groups_share_a_prefill() -> None:
 def test_shares_of_different_weights_are_refused() -> None:
     one = draw(Constant([-1.0, 0.5]))
     with pytest.raises(RuntimeError, match=r"different versions: \[0, 1\]"):
-        joined([one, replace(one, version=1)])
+        join_generations([one, replace(one, version=1)])
 
 
 def test_each_rank_holds_an_equal_share_of_every_mini_batch() -> None:

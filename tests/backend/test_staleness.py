@@ -12,8 +12,8 @@ def weights(value: float) -> dict[str, torch.Tensor]:
     return {"w": torch.full((3,), value)}
 
 
-def test_sampling_is_lag_syncs_behind_current() -> None:
-    ring = WeightRing(lag=2)
+def test_sampling_is_staleness_syncs_behind_current() -> None:
+    ring = WeightRing(staleness=2)
     seen = []
     for version in range(5):
         ring.push(version, weights(version))
@@ -21,8 +21,8 @@ def test_sampling_is_lag_syncs_behind_current() -> None:
     assert seen == [(0, 0), (0, 1), (0, 2), (1, 3), (2, 4)]
 
 
-def test_no_lag_samples_the_current_weights() -> None:
-    ring = WeightRing(lag=0)
+def test_no_staleness_samples_the_current_weights() -> None:
+    ring = WeightRing(staleness=0)
     for version in range(3):
         ring.push(version, weights(version))
         assert ring.sampling is ring.current and ring.current.version == version
@@ -50,10 +50,10 @@ def test_the_same_version_twice_is_one_entry() -> None:
     assert ring.sampling.version == 0 and ring.sampling.tensors["w"][0] == 5
 
 
-def test_another_lag_is_refused() -> None:
-    with pytest.raises(ValueError, match="lag 2, the configuration says 3"):
+def test_another_staleness_is_refused() -> None:
+    with pytest.raises(ValueError, match="staleness 2, the configuration says 3"):
         WeightRing(3).load_state_dict(WeightRing(2).state_dict())
-    with pytest.raises(ValueError, match="lag = -1"):
+    with pytest.raises(ValueError, match="staleness = -1"):
         WeightRing(-1)
 
 

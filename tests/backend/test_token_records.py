@@ -16,18 +16,18 @@ import pytest
 from eval.files import InputError
 from eval.tokens import causes, changes, records, replay, study, sweep, tally
 from methods.backend import launch
-from methods.backend.panel import CellError
+from methods.backend.setting import ConfigError
 
 TOKENS = {"every": 1, "share": 0.3, "floor": 0.0, "ks": [1, 5]}
 
 
 @pytest.fixture(scope="module")
 def runs(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The same cell without a record, with the unmasked probe, and with its own updates looked at."""
+    """The same run without a record, with the unmasked probe, and with its own updates looked at."""
     folder = tmp_path_factory.mktemp("records")
     kinds = {"none": None, "unmasked": TOKENS, "own": {**TOKENS, "update": "own"}}
     for name, tokens in kinds.items():
-        launch.train(tiny_world.cell(folder / name, tokens=tokens))
+        launch.train(tiny_world.run_config(folder / name, tokens=tokens))
     return {name: folder / name for name in kinds}
 
 
@@ -72,7 +72,7 @@ def test_an_interrupted_run_records_the_same(tiny_world: Any, runs: dict[str, Pa
     class Killed(Exception):
         pass
 
-    cell = tiny_world.cell(tmp_path / "run", tokens=TOKENS, save_every=1)
+    run = tiny_world.run_config(tmp_path / "run", tokens=TOKENS, save_every=1)
     from methods.backend.tokens.recorder import TokenRecorder
 
     whole = TokenRecorder.flush
@@ -85,9 +85,9 @@ def test_an_interrupted_run_records_the_same(tiny_world: Any, runs: dict[str, Pa
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TokenRecorder, "flush", stop)
         with pytest.raises(Killed):
-            launch.train(cell)
-    assert (cell.work_dir / "tokens" / "step_000002.parquet").exists()
-    launch.train(cell)
+            launch.train(run)
+    assert (run.work_dir / "tokens" / "step_000002.parquet").exists()
+    launch.train(run)
     again, once = (pq.read_table(p / "tokens.parquet") for p in (tmp_path / "run", runs["unmasked"]))
     assert again.equals(once)
 
@@ -138,14 +138,14 @@ def test_a_record_of_another_version_or_kind_is_refused(runs: dict[str, Path], t
 @pytest.mark.parametrize(
     ("changes_", "message"),
     [
-        ({"tokens": {"update": "masked"}}, "panel.tokens.update = 'masked': allowed are unmasked, own"),
-        ({"tokens": {"every": 0}}, "panel.tokens.every = 0"),
-        ({"tokens": {"share": 1.5}}, "panel.tokens.share = 1.5"),
-        ({"tokens": {"kind": 1}}, "panel.tokens.kind: unknown key"),
-        ({"tokens": {}, "top_k": 0}, "panel.top_k = 0: panel.tokens needs"),
-        ({"tokens": {}, "runner": "ray"}, "panel.tokens: allowed with panel.runner = 'inprocess'"),
+        ({"tokens": {"update": "masked"}}, "setting.tokens.update = 'masked': allowed are unmasked, own"),
+        ({"tokens": {"every": 0}}, "setting.tokens.every = 0"),
+        ({"tokens": {"share": 1.5}}, "setting.tokens.share = 1.5"),
+        ({"tokens": {"kind": 1}}, "setting.tokens.kind: unknown key"),
+        ({"tokens": {}, "top_k": 0}, "setting.top_k = 0: setting.tokens needs"),
+        ({"tokens": {}, "runner": "ray"}, "setting.tokens: allowed with setting.runner = 'inprocess'"),
     ],
 )
 def test_bad_settings_are_refused(tiny_world: Any, tmp_path: Path, changes_: dict[str, Any], message: str) -> None:
-    with pytest.raises(CellError, match=message.replace(".", r"\.")):
-        tiny_world.cell(tmp_path / "run", **changes_)
+    with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
+        tiny_world.run_config(tmp_path / "run", **changes_)

@@ -17,7 +17,7 @@ def test_tensorboard_and_offline_wandb(tiny_world: Any, tmp_path: Path) -> None:
 
     names = ("TENSORBOARD_DIR", "WANDB_DIR", "WANDB_MODE")
     before = [os.environ.get(name) for name in names]
-    launch.train(tiny_world.cell(tmp_path / "run", trackers=["tensorboard", "wandb"], steps=2))
+    launch.train(tiny_world.run_config(tmp_path / "run", trackers=["tensorboard", "wandb"], steps=2))
     assert [os.environ.get(name) for name in names] == before
     events = EventAccumulator(str(tmp_path / "run" / "trackers" / "tensorboard"))
     events.Reload()
@@ -56,7 +56,7 @@ def test_after_a_resume_each_step_is_there_once(tmp_path: Path) -> None:
 
 
 def test_a_run_without_trackers_has_no_folder_for_them(tmp_path: Path) -> None:
-    with trackers.writing_to(tmp_path / "trackers", []):
+    with trackers.write_to(tmp_path / "trackers", []):
         assert os.environ["WANDB_DIR"]
     trackers.keep_until(tmp_path, 3)
     assert not (tmp_path / "trackers").exists()

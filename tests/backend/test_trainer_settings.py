@@ -63,9 +63,9 @@ def test_a_models_dropout_is_off_in_training_and_told(tiny_world: Any, tmp_path:
     shutil.copytree(tiny_world.model, model)
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.1}))
-    settings = {"steps": 1, "reference_kl": 0.1, "rollout_precision": "fp32", "lag": 0}
-    launch.train(tiny_world.cell(tmp_path / "plain", **settings))
-    launch.train(tiny_world.cell(tmp_path / "dropout", model=str(model), **settings))
+    settings = {"steps": 1, "reference_kl": 0.1, "rollout_precision": "fp32", "staleness": 0}
+    launch.train(tiny_world.run_config(tmp_path / "plain", **settings))
+    launch.train(tiny_world.run_config(tmp_path / "dropout", model=str(model), **settings))
     assert "off in the trainer, since the rollout samples without: attention_dropout 0.1" in capfd.readouterr().err
     assert (tmp_path / "dropout" / "metrics.jsonl").read_bytes() == (tmp_path / "plain" / "metrics.jsonl").read_bytes()
     manifest = json.loads((tmp_path / "dropout" / "manifest.json").read_text())
@@ -77,9 +77,9 @@ def test_a_models_dropout_is_off_in_training_and_told(tiny_world: Any, tmp_path:
 
 def test_a_warm_up_moves_from_its_first_step_and_logs_the_rate_used(tiny_world: Any, tmp_path: Path) -> None:
     """W = 3: lr / 3, 2 lr / 3, lr, lr. The first step's change is that of a run at lr / 3 without warm-up."""
-    settings = {"lr": 3e-3, "save_every": 1, "export_every": 1, "lag": 0}
-    launch.train(tiny_world.cell(tmp_path / "warm", warmup_steps=3, steps=4, **settings))
-    launch.train(tiny_world.cell(tmp_path / "third", steps=1, **(settings | {"lr": 1e-3})))
+    settings = {"lr": 3e-3, "save_every": 1, "export_every": 1, "staleness": 0}
+    launch.train(tiny_world.run_config(tmp_path / "warm", warmup_steps=3, steps=4, **settings))
+    launch.train(tiny_world.run_config(tmp_path / "third", steps=1, **(settings | {"lr": 1e-3})))
     assert [row["lr"] for row in rows(tmp_path / "warm")[1:]] == pytest.approx([1e-3, 2e-3, 3e-3, 3e-3], rel=1e-12)
     start, warm, third = (
         load_file(folder / "model.safetensors")

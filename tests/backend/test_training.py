@@ -20,7 +20,7 @@ from methods.backend.rollout.sampling import Generation
 from methods.backend.rollout.staleness import checksum
 from methods.signals import Signals
 
-LAG, STEPS, MINI_BATCHES, TOP_K = 2, 5, 2, 5
+STALENESS, STEPS, MINI_BATCHES, TOP_K = 2, 5, 2, 5
 
 
 @dataclass
@@ -45,9 +45,9 @@ def run(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Observed:
     from methods.backend import metrics
     from methods.backend.rollout import base as rollout
 
-    cell = tiny_world.cell(
+    config = tiny_world.run_config(
         tmp_path_factory.mktemp("run") / "out",
-        lag=LAG,
+        staleness=STALENESS,
         steps=STEPS,
         mini_batches=MINI_BATCHES,
         top_k=TOP_K,
@@ -55,7 +55,7 @@ def run(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Observed:
         export_every=1,
         validate_every=2,
     )
-    seen = Observed(Path(cell.output))
+    seen = Observed(Path(config.output))
     patch = pytest.MonkeyPatch()
     observe, generate = metrics.TokenMetrics.observe, rollout.HFRollout.generate
 
@@ -72,7 +72,7 @@ def run(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Observed:
     patch.setattr(metrics.TokenMetrics, "observe", spy_observe)
     patch.setattr(rollout.HFRollout, "generate", spy_generate)
     try:
-        launch.train(cell)
+        launch.train(config)
     finally:
         patch.undo()
     return seen
@@ -101,10 +101,10 @@ def test_every_mini_batch_is_an_optimiser_step(run: Observed) -> None:
     assert len(run.signals) == STEPS * MINI_BATCHES
 
 
-def test_rollouts_for_training_sample_the_weights_of_lag_syncs_ago(run: Observed, tiny_world: Any) -> None:
-    """Planted fault: current weights in place of lagged ones. The checksum is of the weights that were sampled from."""
+def test_rollouts_for_training_sample_the_weights_of_staleness_syncs_ago(run: Observed, tiny_world: Any) -> None:
+    """Planted fault: current weights in place of stale ones. The checksum is of the weights that were sampled from."""
     for row in run.rows()[1:]:
-        version = max(0, row["step"] - 1 - LAG)
+        version = max(0, row["step"] - 1 - STALENESS)
         folder = tiny_world.model if version == 0 else run.output / "checkpoints" / f"step_{version}"
         tensors = {name: t.to(torch.bfloat16) for name, t in load_file(folder / "model.safetensors").items()}
         head = {"lm_head.weight": tensors["model.embed_tokens.weight"]}
@@ -120,19 +120,19 @@ def test_validation_samples_the_current_weights(run: Observed) -> None:
 
 
 def test_the_support_is_the_rollouts_own(run: Observed, tiny_world: Any) -> None:
-    """Planted fault: top-K of the trainer in place of the rollout's. Ids and log-probs are the lagged model's."""
+    """Planted fault: top-K of the trainer in place of the rollout's. Ids and log-probs are the stale model's."""
     step, prompts, out = training_rollouts(run)[-1]
-    assert out.version == STEPS - 1 - LAG
-    lagged = teacher_forced(run.model(out.version, tiny_world.model, torch.bfloat16), prompts, out)
+    assert out.version == STEPS - 1 - STALENESS
+    stale = teacher_forced(run.model(out.version, tiny_world.model, torch.bfloat16), prompts, out)
     newest = teacher_forced(run.model(STEPS - 1, tiny_world.model, torch.bfloat16), prompts, out)
     assert out.support_ids is not None and out.support_logp is not None
     mask = torch.arange(out.tokens.shape[1]) < out.lengths.unsqueeze(1)
-    error = (lagged.gather(-1, out.support_ids) - out.support_logp).abs().amax(-1)[mask]
+    error = (stale.gather(-1, out.support_ids) - out.support_logp).abs().amax(-1)[mask]
     other = (newest.gather(-1, out.support_ids) - out.support_logp).abs().amax(-1)[mask]
     assert error.median() < 0.01 < other.median()
     assert (out.support_logp[..., : TOP_K - 1] >= out.support_logp[..., 1:TOP_K]).all()
     # Near-ties may swap in bf16; mass cannot.
-    best = lagged.topk(TOP_K, dim=-1).values.exp().sum(-1)[mask]
+    best = stale.topk(TOP_K, dim=-1).values.exp().sum(-1)[mask]
     assert (best - out.support_logp[..., :TOP_K].exp().sum(-1)[mask]).abs().max() < 0.02
 
 
@@ -190,7 +190,7 @@ def test_the_manifest_tells_what_the_worker_ran(run: Observed) -> None:
     assert manifest["worker"]["method"] == "dppo_topk_kl"
     assert manifest["worker"]["options"] == {"delta": 0.15, "ratio_cap": 5.0, "support": "added"}
     assert manifest["worker"]["loss_function"] == "methods.backend.loss.dppo_topk_kl_policy_loss"
-    assert manifest["worker"]["lag"] == LAG
+    assert manifest["worker"]["staleness"] == STALENESS
 
 
 def test_metrics_are_weighted_by_tokens(run: Observed) -> None:

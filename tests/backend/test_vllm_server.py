@@ -55,10 +55,10 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return standing
 
 
-def rollout(tiny_world: Any, lag: int, quantization: str = "none", dtype: str = "float32") -> Any:
+def rollout(tiny_world: Any, staleness: int, quantization: str = "none", dtype: str = "float32") -> Any:
     from methods.backend.ray.vllm_server import VLLMServerRollout
 
-    custom = {"lag": lag, "seed": 0, "top_k": 5, "quantization": quantization}
+    custom = {"staleness": staleness, "seed": 0, "top_k": 5, "quantization": quantization}
     config = SimpleNamespace(custom=custom, seed=0, dtype=dtype, get={}.get)
     hf_config = AutoConfig.from_pretrained(tiny_world.model)
     generation = SimpleNamespace(eos_token_id=2)
@@ -76,9 +76,9 @@ def sync(own: Any, tiny_world: Any, version: int) -> None:
     asyncio.run(own.update_weights(trained(tiny_world, version).items(), global_steps=version))
 
 
-def test_the_server_is_sent_the_lagged_weights_and_the_current_ones_to_validate(server: Any, tiny_world: Any) -> None:
-    """Lag 2; nothing is sent that is there already."""
-    own = rollout(tiny_world, lag=2)
+def test_the_server_is_sent_the_stale_weights_and_the_current_ones_to_validate(server: Any, tiny_world: Any) -> None:
+    """Staleness 2; nothing is sent that is there already."""
+    own = rollout(tiny_world, staleness=2)
     for version in range(4):
         sync(own, tiny_world, version)
     assert server.versions == [0, 1]
@@ -93,7 +93,7 @@ def test_the_server_is_sent_the_lagged_weights_and_the_current_ones_to_validate(
 
 
 def test_int8_is_made_of_the_rollouts_dtype_before_it_is_sent(server: Any, tiny_world: Any) -> None:
-    sync(rollout(tiny_world, lag=0, quantization="int8_w8a8", dtype="bfloat16"), tiny_world, 0)
+    sync(rollout(tiny_world, staleness=0, quantization="int8_w8a8", dtype="bfloat16"), tiny_world, 0)
     name = "model.layers.0.mlp.up_proj.weight"
     assert server.held[name].dtype == torch.int8 and server.held[HEAD].dtype == torch.bfloat16
     weight = trained(tiny_world, 0)[name].bfloat16().float()
@@ -101,7 +101,7 @@ def test_int8_is_made_of_the_rollouts_dtype_before_it_is_sent(server: Any, tiny_
 
 
 def test_weights_that_arrive_changed_stop_the_training_and_are_sent_again(server: Any, tiny_world: Any) -> None:
-    own = rollout(tiny_world, lag=0)
+    own = rollout(tiny_world, staleness=0)
     server.damage = 1
     with pytest.raises(RuntimeError, match="the vLLM server loaded weights of checksum .*, it was sent"):
         sync(own, tiny_world, 0)

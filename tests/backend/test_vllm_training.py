@@ -57,15 +57,16 @@ def train(tiny_world: Any, output: Path, **changes: Any) -> Run:
     patch.setattr(VLLMRollout, "generate", spy)
     settings = {"rollout_engine": "vllm", "rollout_precision": "fp32", "save_every": 1, "export_every": 1, **changes}
     try:
-        launch.train(tiny_world.cell(output, **settings))
+        launch.train(tiny_world.run_config(output, **settings))
     finally:
         patch.undo()
     return seen
 
 
 def test_a_training_samples_from_the_weights_it_says(tiny_world: Any, tmp_path: Path) -> None:
-    """Three steps with lag 1: training rollouts from the version of one sync ago, validation from the current one."""
-    run = train(tiny_world, tmp_path / "run", lag=1, validate_every=1)
+    """Three steps with staleness 1: training rollouts from the version of one sync ago, validation from the current
+    one."""
+    run = train(tiny_world, tmp_path / "run", staleness=1, validate_every=1)
     assert [(validate, out.version) for validate, _, out in run.generations] == [
         (True, 0), (False, 0), (True, 1), (False, 0), (True, 2), (False, 1), (True, 3),
     ]  # fmt: skip
@@ -76,8 +77,8 @@ def test_a_training_samples_from_the_weights_it_says(tiny_world: Any, tmp_path: 
 
 
 def test_at_the_first_step_pi_is_mu(tiny_world: Any, tmp_path: Path) -> None:
-    """One mini-batch a step and no lag: every metric is of weights that no update has touched, at every step."""
-    run = train(tiny_world, tmp_path / "run", lag=0, mini_batches=1)
+    """One mini-batch a step and no staleness: every metric is of weights that no update has touched, at every step."""
+    run = train(tiny_world, tmp_path / "run", staleness=0, mini_batches=1)
     for row in run.rows()[1:]:
         assert row["gap/sampled_max"] <= 1e-4 and row["gap/topk_max"] <= 1e-4
         assert row["mask/fraction"] == 0 and abs(row["ratio/max"] - 1) < 1e-4
@@ -95,7 +96,7 @@ def test_a_reload_that_is_skipped_shows_in_a_training(
             load(self, tensors)
 
     monkeypatch.setattr(InProcessEngine, "load", only_once)
-    run = train(tiny_world, tmp_path / "run", lag=0, mini_batches=1)
+    run = train(tiny_world, tmp_path / "run", staleness=0, mini_batches=1)
     gaps = run.gaps(tiny_world.model)
     assert max(gaps[:2]) <= 1e-4 and min(gaps[2:]) > 1e-2
     assert run.rows()[3]["gap/sampled_max"] > 1e-2
@@ -105,7 +106,7 @@ def test_an_interrupted_training_resumes_to_the_same_bytes(
     tiny_world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the rollout of step 3; the resumed run has an engine of its own, without the other's cache."""
-    settings: dict[str, Any] = {"steps": 4, "lag": 1, "validate_every": 2, "rollout_precision": "bf16"}
+    settings: dict[str, Any] = {"steps": 4, "staleness": 1, "validate_every": 2, "rollout_precision": "bf16"}
     train(tiny_world, tmp_path / "whole", **settings)
     sample, calls = InProcessEngine.sample, []
 
@@ -126,18 +127,18 @@ def test_an_interrupted_training_resumes_to_the_same_bytes(
     assert whole == resumed
 
 
-def test_same_cell_same_bytes(tiny_world: Any, tmp_path: Path) -> None:
+def test_same_run_same_bytes(tiny_world: Any, tmp_path: Path) -> None:
     """Alone in a process, and in this one after the trainings above, bfloat16 with an fp8 cache; another seed not."""
     settings = {"rollout_engine": "vllm", "rollout_quantization": "fp8_kv"}
-    cell = tiny_world.cell(tmp_path / "alone", **settings)
+    config = tiny_world.run_config(tmp_path / "alone", **settings)
     done = subprocess.run(
-        [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(cell.dump())],
+        [sys.executable, "-m", "methods.backend.launch", "--json", json.dumps(config.dump())],
         capture_output=True,
         text=True,
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    launch.train(tiny_world.cell(tmp_path / "here", **settings))
-    launch.train(tiny_world.cell(tmp_path / "other", seed=1, **settings))
+    launch.train(tiny_world.run_config(tmp_path / "here", **settings))
+    launch.train(tiny_world.run_config(tmp_path / "other", seed=1, **settings))
     alone, here, other = ((tmp_path / name / "metrics.jsonl").read_bytes() for name in ("alone", "here", "other"))
     assert alone == here != other

@@ -11,7 +11,7 @@ from derivations import formulas
 
 
 def test_direction_full_by_hand():
-    # local .45 - .4 = .05; global .45(-.05) + .5(-.2) + .05(.25) = -.0225 - .1 + .0125 = -.11
+    # local 0.45 - 0.4 = 0.05; global 0.45(-0.05) + 0.5(-0.2) + 0.05(0.25) = -0.0225 - 0.1 + 0.0125 = -0.11
     assert formulas.direction_full([0.4, 0.3, 0.3], [0.45, 0.5, 0.05], 0) == pytest.approx(-0.06, abs=1e-15)
 
 
@@ -28,11 +28,11 @@ def test_direction_full_averages_to_zero_under_pi():
 @pytest.mark.parametrize(
     ("rule", "value"),
     [
-        # local .05, retained .45(-.05) + .35(-.15) = -.075; tail .2 * .2 = .04, over 8 tokens .005
+        # local 0.05, retained 0.45(-0.05) + 0.35(-0.15) = -0.075; tail 0.2 * 0.2 = 0.04, over 8 tokens 0.005
         ("aggregated", 0.015),
         ("uniform", -0.02),
         ("none", -0.025),
-        # (mu_T - pi_T) c2 / pi_T = .2 * .01 / .2 = .01
+        # (mu_T - pi_T) c2 / pi_T = 0.2 * 0.01 / 0.2 = 0.01
         ("collision", -0.015),
     ],
 )
@@ -49,7 +49,7 @@ def test_empty_tail_gives_the_full_direction(rule):
 
 
 def test_divergences_by_hand():
-    # .5 log(5/4) + .3 log(3/4) + 0
+    # 0.5 log(5/4) + 0.3 log(3/4) + 0
     assert formulas.forward_kl([0.5, 0.3, 0.2], [0.4, 0.4, 0.2]) == pytest.approx(0.0252671539, abs=1e-9)
     assert formulas.forward_kl_topk([0.5, 0.3], [0.4, 0.4], 0.2, 0.2) == pytest.approx(0.0252671539, abs=1e-9)
 
@@ -70,7 +70,7 @@ def test_drpo_weight_by_hand(mu_k, pi_k, advantage, weight):
 
 
 def test_drpo_objective_by_hand():
-    # r = 2, A = -3: -6 - 3 * .1 * 1 / (2 * .5) = -6.3
+    # r = 2, A = -3: -6 - 3 * 0.1 * 1 / (2 * 0.5) = -6.3
     assert formulas.drpo_objective(0.1, 0.2, -3.0, 0.5) == pytest.approx(-6.3, abs=1e-14)
 
 
@@ -149,10 +149,10 @@ def test_measures_by_hand(measure, value, direction):
 
 
 def test_interval_by_hand():
-    # seen: .45 - .4 + .45(-.05) + .35(-.15) = -.025; tail mu .4, pi .2 on 8 tokens, each mu at most .2
+    # seen: 0.45 - 0.4 + 0.45(-0.05) + 0.35(-0.15) = -0.025; tail mu 0.4, pi 0.2 on 8 tokens, each mu at most 0.2
     low, high = formulas.full_interval([0.4, 0.2], [0.45, 0.35], 0.4, 0.2, 0, 8, 0.2)
-    # least overlap 0, c2 up to .04; largest overlap .2 * .2 = .04, c2 from .005: .035; the sharp limit:
-    # q = .4 * .2 = .08, q / 4 = .02 lies in [.005, .04] and is itself the limit, below .035
+    # least overlap 0, c2 up to 0.04; largest overlap 0.2 * 0.2 = 0.04, c2 from 0.005: 0.035; the sharp limit:
+    # q = 0.4 * 0.2 = 0.08, q / 4 = 0.02 lies in [0.005, 0.04] and is itself the limit, below 0.035
     assert (low, high) == (pytest.approx(-0.065), pytest.approx(-0.005))
 
 

@@ -85,7 +85,7 @@ def dice(tmp_path_factory: pytest.TempPathFactory) -> Dice:
 
 @pytest.fixture(scope="session")
 def coin(dice: Dice) -> Path:
-    """Answers `3` and stops with chance .6 * .4 = .24; every other answer is `3 3`, `3 3 3`, ... or nothing."""
+    """Answers `3` and stops with chance 0.6 * 0.4 = 0.24; every other answer is `3 3`, `3 3 3`, ... or nothing."""
     return dice("coin", {"3": 0.6, "<eos>": 0.4})
 
 
@@ -108,24 +108,25 @@ def parquet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def cells(tmp_path: Path) -> Path:
-    """Runs and scores of 2 methods x 3 seeds in panel B with round numbers.
+def results(tmp_path: Path) -> Path:
+    """Runs and scores of 2 methods x 3 seeds in setting B with round numbers.
 
-    Rewards: steps 1-2 (the lag) are .9 for all; after that dppo_topk_kl has .5 + .01 seed, pg_is .1 less than that.
-    Accuracy: .4 at step 0; at step 4 dppo_topk_kl .6 + .01 seed, pg_is .3.
+    Rewards: steps 1-2 (the staleness) are 0.9 for all; after that dppo_topk_kl has 0.5 + 0.01 seed, pg_is 0.1 less
+    than that.
+    Accuracy: 0.4 at step 0; at step 4 dppo_topk_kl 0.6 + 0.01 seed, pg_is 0.3.
     """
-    for method, drop in (("dppo_topk_kl", 0.0), ("pg_is", 0.1)):
+    for variant, drop in (("dppo_topk_kl", 0.0), ("pg_is", 0.1)):
         for seed in range(3):
-            run = tmp_path / f"runs/panel~B/method~{method}/seed~{seed}"
+            run = tmp_path / f"runs/setting~B/variant~{variant}/seed~{seed}"
             run.mkdir(parents=True)
-            final = 0.6 + 0.01 * seed if method == "dppo_topk_kl" else 0.3
+            final = 0.6 + 0.01 * seed if variant == "dppo_topk_kl" else 0.3
             steps = [{"step": 0, "data": {"val/accuracy": 0.4}}]
             for step in range(1, 5):
                 data = {"reward/mean": 0.9 if step <= 2 else 0.5 + 0.01 * seed - drop}
                 steps.append({"step": step, "data": data | ({"val/accuracy": final} if step == 4 else {})})
             (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in steps))
-            (run / "manifest.json").write_text(json.dumps({"panel": {"lag": 2}}))
-            scores = tmp_path / f"scores/panel~B/method~{method}/seed~{seed}.json"
+            (run / "manifest.json").write_text(json.dumps({"setting": {"staleness": 2}}))
+            scores = tmp_path / f"scores/setting~B/variant~{variant}/seed~{seed}.json"
             scores.parent.mkdir(parents=True, exist_ok=True)
             entries = [
                 {"step": step, "metrics": {"avg@16": {"value": value, "stderr": 0.02, "n": 256}}}
@@ -133,19 +134,19 @@ def cells(tmp_path: Path) -> Path:
             ]
             scores.write_text(json.dumps({"checkpoints": entries}))
     titles = {"pg_is": ("PG-IS", "N"), "dppo_topk_kl": ("DPPO Top-K KL", "F")}
-    labels = {name: {"title": title, "mark": mark} for name, (title, mark) in titles.items()}
-    (tmp_path / "labels.json").write_text(json.dumps(labels))
+    variants = {name: {"title": title, "mark": mark} for name, (title, mark) in titles.items()}
+    (tmp_path / "variants.json").write_text(json.dumps(variants))
     return tmp_path
 
 
-def cell_paths(root: Path) -> tuple[list[str], list[str]]:
-    """(run folders, score files) of `cells`, in an order that is not the sorted one."""
+def run_paths(root: Path) -> tuple[list[str], list[str]]:
+    """(run folders, score files) of `runs`, in an order that is not the sorted one."""
     runs = [str(path.parent) for path in root.glob("runs/*/*/*/metrics.jsonl")]
     scores = [str(path) for path in root.glob("scores/*/*/*.json")]
     return sorted(runs, reverse=True), sorted(scores, reverse=True)
 
 
 @pytest.fixture
-def paths(cells: Path) -> tuple[list[str], list[str]]:
-    """(run folders, score files) of `cells`."""
-    return cell_paths(cells)
+def paths(results: Path) -> tuple[list[str], list[str]]:
+    """(run folders, score files) of `runs`."""
+    return run_paths(results)

@@ -170,12 +170,12 @@ def test_the_signals_of_a_curve_are_one_pair_of_policies() -> None:
 def test_a_caption_says_what_was_assumed() -> None:
     words = {
         Needs.SAMPLED: "Responses of one token.",
-        Needs.TOP_K: "share the rest .6 : .25 : .1 : .05",
+        Needs.TOP_K: "share the rest 0.6 : 0.25 : 0.1 : 0.05",
         Needs.FULL: "Five tokens",
         Needs.SUM_PI_SQUARED: "Five tokens",
         Needs.RECOMPUTED_ANCHOR: "The recomputed anchor equals mu.",
         Needs.MINI_BATCH: "Each token is a mini-batch of its own.",
-        Needs.RANDOM: "The random number is .5.",
+        Needs.RANDOM: "The random number is 0.5.",
     }
     assert set(words) == {Needs.SAMPLED, *Needs}
     for need, text in words.items():

@@ -72,7 +72,7 @@ def test_majority_score() -> None:
 
 
 def test_standard_error_is_never_zero_by_accident() -> None:
-    """14 of 307 right: .0456026 +- .0119261."""
+    """14 of 307 right: 0.0456026 +- 0.0119261."""
     outcomes = [[1]] * 14 + [[0]] * 293
     assert avg_at_k(outcomes) == pytest.approx(0.0456026, rel=1e-5)
     assert stderr_avg_at_k(outcomes) == pytest.approx(0.0119261, rel=1e-5)
@@ -86,14 +86,14 @@ def test_standard_error_clusters_by_problem() -> None:
 
 
 def test_two_standard_deviations_have_two_names() -> None:
-    """Two problems, two runs [[1, 0], [0, 1]]: nothing between runs, .5 per problem."""
+    """Two problems, two runs [[1, 0], [0, 1]]: nothing between runs, 0.5 per problem."""
     outcomes = [[1, 0], [0, 1]]
     assert std_between_runs(outcomes) == 0.0
     assert std_per_problem(outcomes) == 0.5
 
 
 def test_group_mean_and_its_own_error() -> None:
-    """Benchmarks of 100 and 10000 items, both at .5: unweighted error .02525, pooled .0049757."""
+    """Benchmarks of 100 and 10000 items, both at 0.5: unweighted error 0.02525, pooled 0.0049757."""
     errors = [standard_error([1, 0] * (size // 2)) for size in (100, 10_000)]
     unweighted = group_mean([0.5, 0.5], errors, [100, 10_000], weight_by_size=False)
     pooled = group_mean([0.5, 0.5], errors, [100, 10_000], weight_by_size=True)

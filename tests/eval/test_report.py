@@ -23,12 +23,12 @@ HOSTILE = "<script>alert('x')</script> & \"quoted\""
 
 
 @pytest.fixture
-def inputs(cells: Path, paths: Paths, tmp_path: Path) -> dict[str, list[str]]:
+def inputs(results: Path, paths: Paths, tmp_path: Path) -> dict[str, list[str]]:
     """All options of a full report over the small grid."""
     for name in ("scores", "curves", "summary"):
         output = str(tmp_path / f"{name}.csv")
         assert tables([name, "--runs", *paths[0], "--scores", *paths[1], "--output", output]) == 0
-    figure = ["--curves", str(tmp_path / "curves.csv"), "--labels", str(cells / "labels.json")]
+    figure = ["--curves", str(tmp_path / "curves.csv"), "--variants", str(results / "variants.json")]
     assert curves_figure([*figure, "--output", str(tmp_path / "curves.svg")]) == 0
     shutil.copy(tmp_path / "curves.svg", tmp_path / "again.svg")
     theorem = {
@@ -37,7 +37,7 @@ def inputs(cells: Path, paths: Paths, tmp_path: Path) -> dict[str, list[str]]:
         "mark": "S",
         "source": "Eq. 7",
         "statement": HOSTILE,
-        "claims": ["d/dt KL = π_k − μ_k", {"label": "x", "text": "b < a"}],
+        "claims": ["d/dt KL = π_k − μ_k", {"variant": "x", "text": "b < a"}],
         "assumptions": ["Σ μ = 1"],
         "proved": True,
         "error": None,
@@ -45,12 +45,12 @@ def inputs(cells: Path, paths: Paths, tmp_path: Path) -> dict[str, list[str]]:
         "steps": [{"reason": f"because {HOSTILE}", "left": "a", "relation": "=", "right": "b"}],
     }
     (tmp_path / "derivations.json").write_text(json.dumps({"theorems": [theorem]}))
-    (tmp_path / "manifest.json").write_text(json.dumps({"panel": {"lag": 2, HOSTILE: [1, HOSTILE]}}))
+    (tmp_path / "manifest.json").write_text(json.dumps({"setting": {"staleness": 2, HOSTILE: [1, HOSTILE]}}))
     return {
         "title": [f"Toy {HOSTILE}"],
         "figure": [str(tmp_path / "curves.svg"), str(tmp_path / "again.svg")],
         "table": [str(tmp_path / "summary.csv"), str(tmp_path / "scores.csv")],
-        "labels": [str(cells / "labels.json")],
+        "variants": [str(results / "variants.json")],
         "derivations": [str(tmp_path / "derivations.json")],
         "manifest": [str(tmp_path / "manifest.json")],
     }
@@ -86,7 +86,7 @@ def test_content(inputs: dict[str, list[str]], tmp_path: Path) -> None:
         "a stand-in, not the paper's scale",
         "Line: mean over 3 seeds. Band: lowest to highest seed.",
         "b < a",
-        "panel.lag",
+        "setting.staleness",
         "Numeric certificate: digits 50; worst relative error 6.7e-34.",
         "Proof, 1 steps",
         "1 of 1 formulas proved",
@@ -97,7 +97,7 @@ def test_content(inputs: dict[str, list[str]], tmp_path: Path) -> None:
 def test_everything_is_escaped(inputs: dict[str, list[str]], tmp_path: Path) -> None:
     """Markup in a title, a theorem, a setting or a table shows as text; no script element exists."""
     scores = Path(inputs["table"][1])
-    scores.write_text("panel,value\n" + '"' + HOSTILE.replace('"', '""') + '",1\n')
+    scores.write_text("setting,value\n" + '"' + HOSTILE.replace('"', '""') + '",1\n')
     assert build(inputs, tmp_path / "r.html") == 0
     page = outline(tmp_path / "r.html")
     assert "script" not in page.tags
@@ -181,7 +181,7 @@ def test_only_plain_drawings_are_inlined(
         ("derivations", '{"theorems": []}', "expected an object with a list of theorems"),
         ("derivations", '{"theorems": [{"title": "x"}]}', "theorem 0: lacks ['mark', "),
         ("manifest", "{", "is not JSON"),
-        ("labels", '{"a": {"mark": "X"}}', "mark of ['F', 'S', 'I', 'N']"),
+        ("variants", '{"a": {"mark": "X"}}', "mark of ['F', 'S', 'I', 'N']"),
         ("limits", "[]", "must be a list of sentences"),
     ],
 )
@@ -239,7 +239,7 @@ def test_a_broken_model_file_is_named(
 def summary_of(tmp_path: Path, *rows: dict[str, Any]) -> str:
     """HTML of a summary with these changes to a row that has nothing to say."""
     base: dict[str, Any] = dict.fromkeys(summary_columns(), "0") | {
-        "panel": "B",
+        "setting": "B",
         "reference": "ref",
         "interval": "t 0.95",
     }
@@ -250,11 +250,11 @@ def summary_of(tmp_path: Path, *rows: dict[str, Any]) -> str:
 
 
 def test_the_table_says_which_lines_are_told_apart(tmp_path: Path) -> None:
-    """By the interval of the primary outcome: below, above, around 0, and none; each panel has its sentence."""
+    """By the interval of the primary outcome: below, above, around 0, and none; each setting has its sentence."""
     limits = {"low": ("-0.2", "-0.1"), "high": ("0.1", "0.2"), "same": ("-0.1", "0.1"), "few": ("nan", "nan")}
-    rows: list[dict[str, Any]] = [{"method": "ref"}]
+    rows: list[dict[str, Any]] = [{"variant": "ref"}]
     for name, (low, high) in limits.items():
-        rows.append({"method": name, "run_reward_diff_low": low, "run_reward_diff_high": high})
+        rows.append({"variant": name, "run_reward_diff_low": low, "run_reward_diff_high": high})
     rows[-1]["n_pairs"] = "2"
     shown = summary_of(tmp_path, *rows)
     assert (
@@ -268,27 +268,28 @@ def test_the_table_says_which_lines_are_told_apart(tmp_path: Path) -> None:
 
 def test_two_seeds_show_their_values(tmp_path: Path) -> None:
     """Round brackets with both, never square ones; wins have the exact interval."""
-    row = {"method": "m", "final": "0.5", "final_low": "nan", "final_high": "nan", "final_values": "0.4; 0.6"}
-    shown = summary_of(tmp_path, {"method": "ref"}, {**row, "n_pairs": "2", "run_reward_wins": "2"})
+    row = {"variant": "m", "final": "0.5", "final_low": "nan", "final_high": "nan", "final_values": "0.4; 0.6"}
+    shown = summary_of(tmp_path, {"variant": "ref"}, {**row, "n_pairs": "2", "run_reward_wins": "2"})
     assert "0.500\n(0.400, 0.600)" in shown and "2 of 2\n[0.16, 1.00]" in shown
 
 
-def test_panels_and_temperatures_are_those_of_the_configuration(tmp_path: Path) -> None:
-    """In the order given; a temperature beside the accuracy, by panel where they differ, and no word where unknown."""
+def test_settings_and_temperatures_are_those_of_the_configuration(tmp_path: Path) -> None:
+    """In the order given; a temperature beside the accuracy, by setting where they differ, and no word where
+    unknown."""
     first, second = (
-        {"panel": name, "method": "ref", "temperature": t} for name, t in (("first", "1"), ("second", ".5"))
+        {"setting": name, "variant": "ref", "temperature": t} for name, t in (("first", "1"), ("second", ".5"))
     )
     shown = summary_of(tmp_path, first, second)
     assert shown.index("<td>second</td>") < shown.index("<td>first</td>")
-    assert "lm-eval&#x27;s avg@16, temperature .5 in second; lm-eval&#x27;s avg@16, temperature 1 in first" in shown
-    assert "(lm-eval&#x27;s avg@16)" in summary_of(tmp_path, {"method": "ref"})
+    assert "lm-eval&#x27;s avg@16, temperature 0.5 in second; lm-eval&#x27;s avg@16, temperature 1 in first" in shown
+    assert "(lm-eval&#x27;s avg@16)" in summary_of(tmp_path, {"variant": "ref"})
 
 
 def test_titles_that_collide_are_told_apart_in_the_report(inputs: dict[str, list[str]], tmp_path: Path) -> None:
-    """Two labels of one title: table, legend and the sentence about differences name the option that differs."""
+    """Two Variants of one title: table, legend and the sentence about differences name the option that differs."""
     same = {"title": "DRPO", "mark": "F"}
-    labels = {name: {**same, "options": {"delta": d}} for name, d in (("pg_is", 0.1), ("dppo_topk_kl", 0.2))}
-    Path(inputs["labels"][0]).write_text(json.dumps(labels))
+    variants = {name: {**same, "options": {"delta": d}} for name, d in (("pg_is", 0.1), ("dppo_topk_kl", 0.2))}
+    Path(inputs["variants"][0]).write_text(json.dumps(variants))
     assert build(inputs, tmp_path / "r.html") == 0
     text = outline(tmp_path / "r.html").text
     assert "DRPO, delta 0.1 [F]" in text and "Differences are to DRPO, delta 0.2, paired by seed" in text

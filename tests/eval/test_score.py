@@ -74,7 +74,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def test_scores_have_the_known_chance(run: Callable[..., Files], coin: Path) -> None:
-    """Answer right with chance .24, independently: avg@16 within 4 se, pass@4 near 1 - .76^4, no answer near .4."""
+    """Answer right with chance 0.24, independently: avg@16 within 4 se, pass@4 near 1 - 0.76^4, no answer near 0.4."""
     scores, samples, _ = run("a", f"0={coin}", problems="64")
     metrics = read(scores)
     assert metrics["avg@16"] == pytest.approx(0.24, abs=4 * math.sqrt(0.24 * 0.76 / 1024))
@@ -181,7 +181,7 @@ def test_repeats_can_be_set(run: Callable[..., Files], coin: Path) -> None:
 
 
 def test_task_of_a_user(run: Callable[..., Files], coin: Path, tmp_path: Path) -> None:
-    """A YAML folder of one's own, in a path with a blank, grades by its own rule: even length has chance .4 / 1.6
+    """A YAML folder of one's own, in a path with a blank, grades by its own rule: even length has chance 0.4 / 1.6
     without the cut at 4 tokens."""
     folder = tmp_path / "my tasks"
     folder.mkdir()
@@ -210,7 +210,8 @@ def test_a_task_folder_may_be_relative(run: Callable[..., Files], coin: Path, tm
 
 
 def test_temperature_and_top_p_can_be_set(run: Callable[..., Files], dice: Any) -> None:
-    """At temperature 1/2 the odds .6 : .4 of 3 against the end are squared; top-p .5 leaves 3 alone; both are kept."""
+    """At temperature 1/2 the odds 0.6 : 0.4 of 3 against the end are squared; top-p 0.5 leaves 3 alone; both are
+    kept."""
     coin = dice("coin", {"3": 0.6, "<eos>": 0.4})
     cold = run("cold", f"0={coin}", temperature="0.5", problems="64")[0]
     share = 0.6**2 / (0.6**2 + 0.4**2)

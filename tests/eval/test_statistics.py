@@ -50,7 +50,7 @@ def test_one_or_two_seeds_are_values(values: list[float], note: str, method: Met
 
 
 def test_three_to_nine_seeds_have_students_interval() -> None:
-    """definition: mean -+ t_{.975, 2} sd / sqrt(3), by hand for 0, 1, 2: 1 -+ 4.303 / 1.732; no randomness in it."""
+    """definition: mean -+ t_{0.975, 2} sd / sqrt(3), by hand for 0, 1, 2: 1 -+ 4.303 / 1.732; no randomness in it."""
     interval = mean_interval([0.0, 1.0, 2.0], np.random.default_rng(0))
     assert (interval.low, interval.high) == pytest.approx((1 - 2.484, 1 + 2.484), abs=5e-4)
     assert interval == mean_interval([0.0, 1.0, 2.0], np.random.default_rng(7))
@@ -70,7 +70,8 @@ def test_from_ten_seeds_a_bootstrap_checks() -> None:
 
 
 def test_a_bracket_of_nothing_leaves_zero_out_as_often_as_it_says() -> None:
-    """property: 2,000 null contrasts of 3, 5 and 9 seeds: .05 +- .015 of the intervals leave 0 out (bootstrap: .25)."""
+    """property: 2,000 null contrasts of 3, 5 and 9 seeds: 0.05 +- 0.015 of the intervals leave 0 out (bootstrap:
+    0.25)."""
     random = np.random.default_rng(0)
     for n in (3, 5, 9):
         found = [mean_interval(list(row), random) for row in random.normal(size=(2000, n))]
@@ -98,7 +99,7 @@ def test_bca_leans_with_the_skew_and_agrees_without() -> None:
 
 
 def test_coverage_at_six_seeds() -> None:
-    """400 normal samples of six: the expanded 95 % interval covers about .92, the plain percentile one about .86."""
+    """400 normal samples of six: the expanded 95 % interval covers about 0.92, the plain percentile one about 0.86."""
     draws = np.random.default_rng(0).normal(size=(400, 6))
     covered = {}
     for method in ("expanded", "percentile"):
@@ -175,7 +176,8 @@ def test_difference_of_strata_is_welchs() -> None:
 
 
 def test_strata_coverage() -> None:
-    """400 differences of 5 and 20 seeds, the 5 with three times the spread: about .95 cover; pooling them would not."""
+    """400 differences of 5 and 20 seeds, the 5 with three times the spread: about 0.95 cover; pooling them would
+    not."""
     random = np.random.default_rng(0)
     covered, pooled = [], []
     for _ in range(400):
@@ -223,7 +225,8 @@ def test_a_pooled_difference_weighs_seeds_by_their_tokens() -> None:
 
 
 def test_exact_interval_of_a_rate() -> None:
-    """definition: 0 of n ends at 1 - .025^(1/n) (.71, .52 for 3, 5); 3 of 3 starts at .29; k and n - k are mirrored."""
+    """definition: 0 of n ends at 1 - 0.025^(1/n) (0.71, 0.52 for 3, 5); 3 of 3 starts at 0.29; k and n - k are
+    mirrored."""
     for n in (3, 5, 20):
         low, high = clopper_pearson(0, n)
         assert low == 0.0 and high == pytest.approx(1 - 0.025 ** (1 / n))

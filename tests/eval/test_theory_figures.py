@@ -90,7 +90,7 @@ def test_regions_lie_between_the_lines(term: float) -> None:
 
 
 def test_weights_are_those_of_table_1() -> None:
-    """mu = .1, A > 0 and r = 2: PPO 0, SPO 1 - 1/.2 = -4, DPPO 1, DRPO 1 - .1/.15 = 1/3; and r = .5, inward."""
+    """mu = 0.1, A > 0 and r = 2: PPO 0, SPO 1 - 1/.2 = -4, DPPO 1, DRPO 1 - 0.1/.15 = 1/3; and r = 0.5, inward."""
     row = weights.signals(0.1, 1.0)
     for ratio, expected in ((2.0, [0, -4, 1, 1 / 3]), (0.5, [1, 3.5, 1, 4 / 3])):
         place = int((row.ratio()[0] - ratio).abs().argmin())

@@ -18,7 +18,7 @@ from tests.methods import reference
 from tests.methods.helpers import Rows, random_rows, tensor
 
 # Noise on the logits of each row: nearly on-policy to far off.
-LAGS = (0.02, 0.05, 0.3, 0.7, 1.5, 3.0)
+DRIFTS = (0.02, 0.05, 0.3, 0.7, 1.5, 3.0)
 
 
 @dataclass(frozen=True)
@@ -48,24 +48,24 @@ class Batch:
 
 def random_batch(seed: int, *, per_response: bool = False, length: int = 16) -> Batch:
     """12 rows of up to `length` tokens; the advantage is one number per response, or one per token with zeros."""
-    rows = random_rows(seed, batch=2 * len(LAGS), length=length, lag=0.0)
+    rows = random_rows(seed, batch=2 * len(DRIFTS), length=length, drift=0.0)
     random = torch.Generator().manual_seed(1000 + seed)
 
     def noise() -> Tensor:
         return torch.randn(rows.logits_mu.shape, generator=random, dtype=torch.float64)
 
-    lags = torch.tensor(LAGS * 2, dtype=torch.float64).reshape(-1, 1, 1)
+    drifts = torch.tensor(DRIFTS * 2, dtype=torch.float64).reshape(-1, 1, 1)
     advantages = rows.advantages
     if per_response:
-        # Both signs at every lag, and one response without advantage.
-        one = torch.tensor([1.0] * len(LAGS) + [-1.0] * len(LAGS), dtype=torch.float64).unsqueeze(-1)
+        # Both signs at every drift, and one response without advantage.
+        one = torch.tensor([1.0] * len(DRIFTS) + [-1.0] * len(DRIFTS), dtype=torch.float64).unsqueeze(-1)
         advantages = (one * (0.5 + torch.rand(one.shape, generator=random, dtype=torch.float64))).expand_as(advantages)
         advantages = torch.where(torch.arange(len(one)).unsqueeze(-1) == 3, 0.0, advantages)
-    old = rows.logits_mu + 0.5 * lags * noise()
-    lengths = torch.randint(length // 2, length + 1, (len(LAGS) * 2, 1), generator=random)
+    old = rows.logits_mu + 0.5 * drifts * noise()
+    lengths = torch.randint(length // 2, length + 1, (len(DRIFTS) * 2, 1), generator=random)
     lengths[4] = 0
     return Batch(
-        rows=replace(rows, logits_pi=old + lags * noise(), advantages=advantages),
+        rows=replace(rows, logits_pi=old + drifts * noise(), advantages=advantages),
         logits_old=old,
         mask=torch.arange(length) < lengths,
     )

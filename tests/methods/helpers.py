@@ -16,7 +16,7 @@ from torch import Tensor
 
 from methods import registry
 from methods.signals import Signals, Support, sanitise
-from methods.support import united
+from methods.support import with_sampled
 from tests.methods import reference, reference_masks
 from tests.methods.reference import Token
 
@@ -116,12 +116,12 @@ class Rows:
         return self.logits_mu.topk(self.top_k, dim=-1).indices
 
     def signals(self, **changes: Any) -> Signals:
-        """Signals as the trainer builds them: top-K of mu, the sampled token united, both log-probs at those ids.
+        """Signals as the trainer builds them: top-K of mu, the sampled token with_sampled, both log-probs at those ids.
 
         The recomputed anchor stands half-way between the logits of mu and pi.
         """
         logp_mu, logp_pi = self.logits_mu.log_softmax(-1), self.logits_pi.log_softmax(-1)
-        ids, valid = united(self.candidates, self.sampled)
+        ids, valid = with_sampled(self.candidates, self.sampled)
         chosen = self.sampled.unsqueeze(-1)
         signals = Signals(
             logp_pi=logp_pi.gather(-1, chosen).squeeze(-1),
@@ -170,16 +170,17 @@ def changed(signals: Signals, change: Callable[[Tensor], Tensor]) -> Signals:
 
 
 def random_rows(
-    seed: int, *, batch: int = 4, length: int = 8, vocab: int = 12, top_k: int = 4, lag: float = 1.0
+    seed: int, *, batch: int = 4, length: int = 8, vocab: int = 12, top_k: int = 4, drift: float = 1.0
 ) -> Rows:
-    """Off-policy positions in float64: pi is mu with noise of size `lag` on its logits; a third has A = 0 or A < 0."""
+    """Off-policy positions in float64: pi is mu with noise of size `drift` on its logits; a third has A = 0 or A <
+    0."""
     random = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=random, dtype=torch.float64)
 
     logits_mu = 1.5 * normal(batch, length, vocab)
-    logits_pi = logits_mu + lag * normal(batch, length, vocab)
+    logits_pi = logits_mu + drift * normal(batch, length, vocab)
     probabilities = logits_mu.softmax(-1).flatten(0, 1)
     sampled = torch.multinomial(probabilities, 1, generator=random).reshape(batch, length)
     advantages = normal(batch, length)

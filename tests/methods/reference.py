@@ -39,7 +39,7 @@ class Token:
         """mu of a token, to sort by."""
         return self.mu[token]
 
-    def cells(self, p: Distribution) -> list[float]:
+    def classes(self, p: Distribution) -> list[float]:
         """Masses on S and the tail's, as one distribution."""
         return [p[i] for i in self.retained] + [math.fsum(x for i, x in enumerate(p) if i not in self.retained)]
 
@@ -100,9 +100,9 @@ def direction_topk(token: Token, rule: str) -> float:
     return total + pi_tail * (mu_tail - pi_tail) * share
 
 
-def mask(token: Token, proximity: float, direction: float, low: float, high: float) -> float:
+def mask(token: Token, distance: float, direction: float, low: float, high: float) -> float:
     radius = high if token.advantage > 0 else low
-    return 0.0 if proximity > radius and token.advantage * direction > 0 else 1.0
+    return 0.0 if distance > radius and token.advantage * direction > 0 else 1.0
 
 
 def pg_is(token: Token, cap: float | None = None) -> float:
@@ -183,7 +183,7 @@ def divergence(name: str, mu: Distribution, pi: Distribution) -> float:
 
 
 def slope(name: str, mu: Distribution, logits: Sequence[float], k: int, kept: Sequence[int] | None = None) -> float:
-    """Central difference of the divergence along e_k - pi in the logits; `kept`: pool all other ids into one cell."""
+    """Central difference of the divergence along e_k - pi in the logits; `kept`: pool all other ids into one class."""
     pi = softmax(logits)
     step = 1e-6
 

@@ -60,7 +60,7 @@ def direction(token: Token, name: str, tail: str) -> float:
     if tail == "full":
         slopes = logit_slopes(name, token.mu, token.pi)
         return slopes[token.sampled] - sum(p * h for p, h in zip(token.pi, slopes, strict=True))
-    mu, pi = token.cells(token.mu), token.cells(token.pi)
+    mu, pi = token.classes(token.mu), token.classes(token.pi)
     slopes = logit_slopes(name, mu, pi)
     retained = sum(p * h for p, h in zip(pi[:-1], slopes[:-1], strict=True))
     return slopes[token.retained.index(token.sampled)] - retained - collision(token, tail) / pi[-1] * slopes[-1]
@@ -74,7 +74,7 @@ def distance(token: Token, name: str, tail: str) -> float:
         return divergence(name, [mu, 1 - mu], [pi, 1 - pi])
     if tail == "full":
         return divergence(name, token.mu, token.pi)
-    return divergence(name, token.cells(token.mu), token.cells(token.pi))
+    return divergence(name, token.classes(token.mu), token.classes(token.pi))
 
 
 def dppo(token: Token, measure: str, delta: float, support: str = "added", cap: float | None = 5.0) -> float:
@@ -87,14 +87,14 @@ def predictive(
     token: Token,
     measure: str = "forward_kl",
     tail: str = "collision",
-    proximity: str | None = None,
+    region: str | None = None,
     support: str = "added",
     delta: float = 0.15,
     cap: float | None = 5.0,
 ) -> float:
     token = token.replaced if support == "replaced" else token
     outward = direction(token, measure, tail)
-    return pg_is(token, cap) * mask(token, distance(token, proximity or measure, tail), outward, delta, delta)
+    return pg_is(token, cap) * mask(token, distance(token, region or measure, tail), outward, delta, delta)
 
 
 def interval(token: Token, known_collision: bool) -> tuple[float, float]:
@@ -123,13 +123,13 @@ def certified(token: Token, fallback: str = "keep", delta: float = 0.15) -> floa
 
 
 def change(token: Token, size: float, tail: str) -> float:
-    """Forward KL after a step of that size minus before, the tail a cell that moves by -c2 / pi_T."""
+    """Forward KL after a step of that size minus before, the tail a class that moves by -c2 / pi_T."""
     if tail == "full":
         mu, pi = list(token.mu), list(token.pi)
         moves = [-p for p in pi]
         moves[token.sampled] += 1
     else:
-        mu, pi = token.cells(token.mu), token.cells(token.pi)
+        mu, pi = token.classes(token.mu), token.classes(token.pi)
         moves = [-p for p in pi]
         moves[-1] = -collision(token, tail) / pi[-1]
         moves[token.retained.index(token.sampled)] += 1
@@ -165,10 +165,10 @@ OPTIONS: list[tuple[str, dict[str, Any], Callable[[Token], float]]] = [
     ("predictive_uniform", {"support": "replaced"}, lambda t: predictive(t, tail="uniform", support="replaced")),
     (
         "predictive",
-        {"proximity": "binary_js", "delta": 0.02},
-        lambda t: predictive(t, proximity="binary_js", delta=0.02),
+        {"divergence": "binary_js", "delta": 0.02},
+        lambda t: predictive(t, region="binary_js", delta=0.02),
     ),
-    ("predictive", {"tail": "full", "proximity": "l2"}, lambda t: predictive(t, tail="full", proximity="l2")),
+    ("predictive", {"tail": "full", "divergence": "l2"}, lambda t: predictive(t, tail="full", region="l2")),
     ("predictive", {"support": "replaced", "ratio_cap": None}, lambda t: predictive(t, support="replaced", cap=None)),
     ("predictive_certified", {"fallback": "ratio", "delta": 0.05}, lambda t: certified(t, "ratio", 0.05)),
     ("predictive_certified", {"fallback": "aggregated"}, lambda t: certified(t, "aggregated")),

@@ -12,7 +12,7 @@ from tests.adapter import call
 
 
 def test_by_hand() -> None:
-    """Mean .5; sample deviation sqrt(1/3)."""
+    """Mean 0.5; sample deviation sqrt(1/3)."""
     rewards = torch.tensor([1.0, 0.0, 0.0, 1.0], dtype=torch.float64)
     assert group_advantages(rewards).tolist() == [0.5, -0.5, -0.5, 0.5]
     got = group_advantages(rewards, normalise=True, eps=0.0).tolist()
@@ -30,7 +30,7 @@ def test_a_group_without_spread_is_silent(reward: float, normalise: bool, dtype:
 
 
 def test_rounding_is_no_spread() -> None:
-    """.1 + .2 and .3 are one reward; .35 and .95 are two, and the seven share the same number."""
+    """.1 + 0.2 and 0.3 are one reward; 0.35 and 0.95 are two, and the seven share the same number."""
     assert call("grpo_adv", rewards=[0.1 + 0.2, 0.3], eps=0.0) == [0, 0]
     got = call("grpo_adv", rewards=[0.35] * 7 + [0.95], eps=0.0)
     assert len(set(got[:7])) == 1 and got[7] == pytest.approx(-7 * got[0]) and got[7] == pytest.approx(7 / 8 * 8**0.5)

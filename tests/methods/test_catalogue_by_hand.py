@@ -16,7 +16,7 @@ from methods.catalogue.cppo import position_weights
 from methods.estimators import k3
 from methods.measures import binary_tv
 from methods.signals import Scope, Signals, Support
-from methods.support import united
+from methods.support import with_sampled
 from tests.methods.batches import coefficient, row
 from tests.methods.helpers import tensor
 
@@ -28,12 +28,12 @@ def moved(*log_ratios: float, advantage: float = 1.0) -> Signals:
     return row(*((0.1 * exp(x), 0.1, advantage) for x in log_ratios))
 
 
-# Eleven tokens with |log r| 0, .01, ..., .09 and .2, all with A > 0: the 90th percentile is .09, the excess of the last
-# is (.2 - .09)/.09, so its upper end is 1 + .28/(1 + 1.2222^2) = 1.1123 < e^.2 = 1.2214 < 1.28.
+# Eleven tokens with |log r| 0, 0.01, ..., 0.09 and 0.2, all with A > 0: the 90th percentile is 0.09, the excess of
+# the last is (0.2 - 0.09)/.09, so its upper end is 1 + 0.28/(1 + 1.2222^2) = 1.1123 < e^0.2 = 1.2214 < 1.28.
 STALE = moved(*(i / 100 for i in range(10)), 0.2)
 
 HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
-    # r = 1.5 above the band, 1.1 inside, .5 below it for both signs, 1.5 for A < 0, and no advantage
+    # r = 1.5 above the band, 1.1 inside, 0.5 below it for both signs, 1.5 for A < 0, and no advantage
     *(
         (
             name,
@@ -50,7 +50,7 @@ HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
     # field case 27: the clipped token keeps its gradient, a lower bound raises the weight of a stale one
     ("cispo", {"eps_low": 1.0, "eps_high": 0.28}, row((0.3, 0.2, 1), (0.1, 0.2, -1)), [1.28, -0.5]),
     ("cispo", {"eps_low": 0.2, "eps_high": 0.28}, row((0.3, 0.2, 1), (0.1, 0.2, -1)), [1.28, -0.8]),
-    # the band is on pi/pi_old (1.2, 1.5, 1.5, .7), the weight is pi/mu
+    # the band is on pi/pi_old (1.2, 1.5, 1.5, 0.7), the weight is pi/mu
     (
         "minirl",
         {},
@@ -58,19 +58,19 @@ HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
         [3, 0, -3, 0],
     ),
     ("minirl_tis", {}, row((0.4, 0.1, 1, 0.4), (0.2, 0.1, 1, 0.2)), [3, 2]),
-    # r A (1 - sign(A) (r - 1) / .2): half, one and a half, zero at r = 1.2, pulled back at 1.4
+    # r A (1 - sign(A) (r - 1) / 0.2): half, one and a half, zero at r = 1.2, pulled back at 1.4
     ("spo", {"eps": 0.2}, row((0.11, 0.1, 1), (0.11, 0.1, -1), (0.12, 0.1, 1), (0.14, 0.1, 1)), [0.55, -1.65, 0, -1.4]),
-    # field case 25: the geometric mean e^.2, one number for both tokens; outside the band for A > 0
+    # field case 25: the geometric mean e^0.2, one number for both tokens; outside the band for A > 0
     ("gspo", {}, moved(0.1, 0.3, advantage=-1.0), [-exp(0.2)] * 2),
     ("gspo", {}, moved(0.1, 0.3), [0, 0]),
     ("gspo", {"eps_high": 0.25}, moved(0.1, 0.3), [exp(0.2)] * 2),
-    # .6 is clipped at .4 for A > 0: it stays in the mean (.1 + .4)/2 and loses its gradient
+    # 0.6 is clipped at 0.4 for A > 0: it stays in the mean (0.1 + 0.4)/2 and loses its gradient
     ("geo_mean", {}, moved(0.1, 0.6), [exp(0.25), 0]),
     ("geo_mean", {}, moved(0.1, 0.6, advantage=-1.0), [-exp(0.35)] * 2),
-    # 4 s(1) s(-1) 2 with s(1) = .7310586
+    # 4 s(1) s(-1) 2 with s(1) = 0.7310586
     ("sapo", {"tau_pos": 1.0}, row((0.2, 0.1, 1), (0.1, 0.1, -1)), [8 * 0.7310585786 * 0.2689414214, -1]),
     ("dro", {"beta": 0.5}, row((0.1 * exp(0.2), 0.1, 1), (0.1 * exp(-0.2), 0.1, 0)), [0.9, 0.1]),
-    # rho = .6, 6 and .4; r' = 1.1
+    # rho = 0.6, 6 and 0.4; r' = 1.1
     ("icepop", {}, row((0.066, 0.1, 1, 0.06), (0.66, 0.1, 1, 0.6), (0.044, 0.1, 1, 0.04)), [0.66, 0, 0]),
     # rho = 3 and 1.5: truncated at 2 each; their product 4.5; their geometric mean sqrt(4.5)
     ("tis", {}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [2.2, 1.65]),
@@ -84,20 +84,20 @@ HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
     ("mis", {}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [0, 1.65]),
     ("mis", {"level": "sequence", "upper": 4.0}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [0, 0]),
     ("mis", {"level": "sequence", "upper": 5.0}, row((0.33, 0.1, 1, 0.3), (0.165, 0.1, 1, 0.15)), [4.95, 4.95]),
-    # k3 of .02 and -.1: .000201 and .004837, mean .002519
+    # k3 of 0.02 and -0.1: 0.000201 and 0.004837, mean 0.002519
     ("trm_mean", {}, moved(0.02, -0.1), [0, 0]),
     ("trm_mean", {"delta": 0.003}, moved(0.02, -0.1), [exp(0.02), exp(-0.1)]),
     ("trm_max", {"statistic": "log_ratio", "delta": 0.15}, moved(0.1, -0.2), [0, 0]),
     ("trm_max", {"statistic": "log_ratio", "delta": 0.25}, moved(0.1, -0.2), [exp(0.1), exp(-0.2)]),
-    # w = 1, .9, .8; D = .1, .2, .3. Z_1 = .1 <= .15; Z_2 = .18 > .15 + .02 - .1 = .07; c_3 = .15 + .038 - .28 < 0, but
-    # the third token moves inward
+    # w = 1, 0.9, 0.8; D = 0.1, 0.2, 0.3. Z_1 = 0.1 <= 0.15; Z_2 = 0.18 > 0.15 + 0.02 - 0.1 = 0.07; c_3 = 0.15 + 0.038
+    # - 0.28 < 0, but the third token moves inward
     (
         "cppo",
         {"measure": "binary_tv", "budget": 0.02},
         row((0.6, 0.5, 1), (0.6, 0.4, 1), (0.2, 0.5, 1)),
         [1.2, 0, 0.4],
     ),
-    # the same prefix, half the budget of its D: P90 of (.1, .1, .1) is .1, clamped to 2 d = .08
+    # the same prefix, half the budget of its D: P90 of (0.1, 0.1, 0.1) is 0.1, clamped to 2 d = 0.08
     (
         "cppo",
         {"measure": "binary_tv", "d": 0.04, "delta": 0.12},
@@ -105,22 +105,22 @@ HAND: list[tuple[str, dict[str, Any], Signals, list[float]]] = [
         [1.2, 1.2, 1.2],
     ),
     ("cppo", {"measure": "binary_tv", "budget": 0.01, "delta": 0.12}, row(*[(0.6, 0.5, 1)] * 3), [1.2, 0, 0]),
-    # mu = .2: width .5; mu = .0005: width 10, limited to r <= 10; below, r >= .5
+    # mu = 0.2: width 0.5; mu = 0.0005: width 10, limited to r <= 10; below, r >= 0.5
     ("ripo", {}, row((0.29, 0.2, 1), (0.31, 0.2, 1), (0.0049, 0.0005, 1), (0.0051, 0.0005, 1)), [1.45, 0, 9.8, 0]),
     ("ripo", {}, row((0.0003, 0.0005, -1), (0.0002, 0.0005, -1), (0.6, 0.9, -1)), [-0.6, 0, 0]),
     ("sat", {}, STALE, [*(exp(i / 100) for i in range(10)), 0]),
     ("ppo_clip_higher", {}, STALE, [*(exp(i / 100) for i in range(10)), exp(0.2)]),
-    # lost .55, .45; for A > 0 nothing is dropped
+    # lost 0.55, 0.45; for A > 0 nothing is dropped
     ("dppo_negative", {}, row((0.25, 0.8, -1), (0.35, 0.8, -1), (0.2, 0.8, 1)), [0, -0.4375, 0.25]),
-    # mu = .05 < alpha: r = 2 and .5 stay; mu = .2: they do not
+    # mu = 0.05 < alpha: r = 2 and 0.5 stay; mu = 0.2: they do not
     ("relaxed_clip", {}, row((0.1, 0.05, 1), (0.025, 0.05, -1), (0.4, 0.2, 1), (0.1, 0.2, -1)), [2, -0.5, 0, 0]),
     ("relaxed_clip", {"side": "high"}, row((0.1, 0.05, 1), (0.025, 0.05, -1)), [2, 0]),
     ("relaxed_clip", {"side": "low"}, row((0.1, 0.05, 1), (0.025, 0.05, -1)), [0, -0.5]),
     ("relaxed_clip", {"dual_clip": 3.0}, row((0.2, 0.05, -1)), [0]),
-    # shift .1 inside; .2 outside: w = 1 - .2/.5; -.2: w = 1.4
+    # shift 0.1 inside; 0.2 outside: w = 1 - 0.2/.5; -0.2: w = 1.4
     ("mask_drpo", {"delta": 0.5}, row((0.6, 0.5, 1), (0.7, 0.5, 1), (0.3, 0.5, 1)), [1.2, 1.4 * 0.6, 0.6 * 1.4]),
     ("drpo_unweighted", {"delta": 0.5}, row((0.6, 0.5, 0), (0.6, 0.5, 2)), [-0.24, 1.2 * 1.8]),
-    # r = 1.2, A = 2, lambda = .5 |A| = 1
+    # r = 1.2, A = 2, lambda = 0.5 |A| = 1
     ("penalty_k3", {"coefficient": 0.5}, row((0.12, 0.1, 2)), [2.2]),
     ("penalty_k3", {"coefficient": 0.5, "advantage_weighted": False}, row((0.12, 0.1, 2)), [2.3]),
     ("penalty_tv", {"coefficient": 0.5}, row((0.12, 0.1, 2), (0.08, 0.1, 2)), [1.8, 2.0]),
@@ -193,7 +193,8 @@ def test_weights_of_cppo_fall_over_the_valid_tokens() -> None:
 
 
 def test_ripo_takes_a_log_prob_above_zero_for_a_certain_token() -> None:
-    """mu = e^.04 by rounding upstream: the width is sqrt(.05) = .2236, not sqrt(.05 / e^.04) = .2192; .78 is kept."""
+    """mu = e^0.04 by rounding upstream: the width is sqrt(0.05) = 0.2236, not sqrt(0.05 / e^0.04) = 0.2192; 0.78 is
+    kept."""
     signals = replace(row((0.78 * exp(0.04), 1.0, -1.0)), logp_mu=tensor([[0.04]]))
     assert coefficient("ripo", signals).item() == pytest.approx(-0.78)
 
@@ -207,11 +208,12 @@ def test_sat_depends_on_the_rest_of_the_mini_batch() -> None:
 
 
 def test_predictive_drpo_by_hand() -> None:
-    """S: mu (.4, .2), pi (.45, .35), 8 unseen ids, sampled id 0: d = +.015 aggregated, -.02 uniform; |pi - mu| = .05.
+    """S: mu (0.4, 0.2), pi (0.45, 0.35), 8 unseen ids, sampled id 0: d = +.015 aggregated, -0.02 uniform; |pi - mu| =
+    0.05.
 
-    r = 1.125 and delta = .15: the weight is 1 - 1/3 or 1 + 1/3, DRPO's by the ratio 1 - 1/3.
+    r = 1.125 and delta = 0.15: the weight is 1 - 1/3 or 1 + 1/3, DRPO's by the ratio 1 - 1/3.
     """
-    ids, valid = united(torch.tensor([[[0, 1]]]), torch.tensor([[0]]))
+    ids, valid = with_sampled(torch.tensor([[[0, 1]]]), torch.tensor([[0]]))
     plain = row((0.45, 0.4, 1))
     at_ids = [tensor([[[a, b, a]]]).log() for a, b in ((0.4, 0.2), (0.45, 0.35))]
     signals = replace(plain, support=Support(ids, *at_ids, valid), vocab_size=10)
@@ -221,8 +223,9 @@ def test_predictive_drpo_by_hand() -> None:
 
 
 def test_trm_max_by_hand() -> None:
-    """Top-K KL of the second token: .4 log(.4/.3) + .25 log(.25/.32) + .35 log(.35/.38) = .02457; the first's is 0."""
-    ids, valid = united(torch.tensor([[[0, 1], [0, 1]]]), torch.tensor([[0, 1]]))
+    """Top-K KL of the second token: 0.4 log(0.4/.3) + 0.25 log(0.25/.32) + 0.35 log(0.35/.38) = 0.02457; the first's
+    is 0."""
+    ids, valid = with_sampled(torch.tensor([[[0, 1], [0, 1]]]), torch.tensor([[0, 1]]))
     mu = tensor([[[0.4, 0.25, 0.4], [0.4, 0.25, 0.25]]]).log()
     pi = tensor([[[0.4, 0.25, 0.4], [0.3, 0.32, 0.32]]]).log()
     signals = replace(row((0.4, 0.4, 1), (0.32, 0.25, 1)), support=Support(ids, mu, pi, valid), vocab_size=6)

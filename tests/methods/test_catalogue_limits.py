@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from methods.signals import Scope, Signals, Support
-from methods.support import united
+from methods.support import with_sampled
 from tests.methods.batches import coefficient
 from tests.methods.helpers import SHIPPED
 
@@ -33,7 +33,7 @@ def far_tokens(dtype: torch.dtype, together: bool) -> Signals:
     shape = (1, len(GRID)) if together else (len(GRID), 1)
     pi, mu, old, advantages = (torch.tensor(c, dtype=dtype).reshape(shape) for c in zip(*GRID, strict=True))
     sampled = torch.zeros(shape, dtype=torch.int64)
-    ids, valid = united(torch.tensor([1, 2]).expand(*shape, 2), sampled)
+    ids, valid = with_sampled(torch.tensor([1, 2]).expand(*shape, 2), sampled)
 
     def slots(own: Tensor, others: list[float]) -> Tensor:
         return torch.cat([torch.tensor(others, dtype=dtype).expand(*shape, 2), own.unsqueeze(-1)], -1)

@@ -138,19 +138,20 @@ def test_both_ends_are_reached() -> None:
 
 
 def test_a_rare_sampled_token_does_not_bound_the_tail() -> None:
-    """Candidates .4 and .3, sampled 1e-6, unseen .2 and .099999: the least likely *retained* id would bound the unseen
+    """Candidates 0.4 and 0.3, sampled 1e-6, unseen 0.2 and 0.099999: the least likely *retained* id would bound the
+    unseen
 
-    ones by 1e-6, and the direction, which holds pi_2 mu_2 = .6 (.2), would lie above such an interval.
+    ones by 1e-6, and the direction, which holds pi_2 mu_2 = 0.6 (0.2), would lie above such an interval.
     """
     signals, rows = one([0.4, 0.3, 0.2, 0.099999, 1e-6], [0.2, 0.1, 0.6, 0.05, 0.05], 4, 2)
     exact = truth(rows, "forward_kl").item()
     interval = direction_interval(signals, FORWARD_KL, ROUNDINGS["float64"])
     assert interval.lower.item() < exact < interval.upper.item()
     base = predictive_direction(signals, FORWARD_KL, "collision").item()
-    cells_tail = 0.65 * 0.299999
+    classes_tail = 0.65 * 0.299999
     c2 = 0.6**2 + 0.05**2
     retained_part = base - c2 / 0.65 * (0.299999 - 0.65)
-    assert retained_part + 0.65 * 1e-6 - c2 < exact < retained_part + cells_tail
+    assert retained_part + 0.65 * 1e-6 - c2 < exact < retained_part + classes_tail
 
 
 def test_a_mask_that_keeps_what_is_open_drops_outward_tokens_only() -> None:
@@ -212,7 +213,7 @@ def test_a_rounded_collision_mass_is_allowed_for() -> None:
 
 def test_equal_policies_are_never_decided() -> None:
     for precision, dtype in DTYPES.items():
-        signals = stored(random_rows(0, lag=0.0).signals(), precision)
+        signals = stored(random_rows(0, drift=0.0).signals(), precision)
         assert signals.logp_pi.dtype == torch.promote_types(dtype, torch.float32)
         for name in CERTIFIED_MEASURES:
             interval = direction_interval(signals, MEASURES[name], ROUNDINGS[precision])
@@ -226,7 +227,7 @@ def test_a_log_prob_above_zero_costs_its_excess() -> None:
         signals, support=replace(signals.support, logp_pi=torch.full_like(signals.support.logp_pi, 0.0078))
     )
     interval = direction_interval(replace(spoilt, sum_pi_squared=None), FORWARD_KL, EXACT)
-    # pi_0 in [.9922, 1], mu_0 = .75: lower .2422 + .7442 - 1, upper .25 + .75 - .9845 + .0078 (.25).
+    # pi_0 in [0.9922, 1], mu_0 = 0.75: lower 0.2422 + 0.7442 - 1, upper 0.25 + 0.75 - 0.9845 + 0.0078 (0.25).
     assert (interval.lower.item(), interval.upper.item()) == pytest.approx((-0.0136, 0.0174), abs=2e-4)
 
 

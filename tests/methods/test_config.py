@@ -32,7 +32,7 @@ BAD_VALUES: dict[str | tuple[str, str], list[Any]] = {
     "support": BAD_WORDS,
     "measure": BAD_WORDS,
     "tail": BAD_WORDS,
-    "proximity": [x for x in BAD_WORDS if x is not None],
+    "divergence": [x for x in BAD_WORDS if x is not None],
     "fallback": [*BAD_WORDS, "full"],
     "precision": [*BAD_WORDS, "exact"],
     "reference": [*BAD_WORDS, "keep"],
@@ -97,7 +97,7 @@ def test_an_unknown_option_lists_the_known_ones(method: str) -> None:
 
 
 def test_the_papers_defaults() -> None:
-    """Widths .2/.28 and C = 5, delta .15 [S] for the masks, and the released 12.5 without a cap for DRPO."""
+    """Widths 0.2/.28 and C = 5, delta 0.15 [S] for the masks, and the released 12.5 without a cap for DRPO."""
     mask = {"delta": 0.15, "ratio_cap": 5.0, "support": "added"}
     want = {
         "drpo": {"delta": 12.5, "ratio_cap": None},
@@ -109,7 +109,7 @@ def test_the_papers_defaults() -> None:
         "dppo_topk_tv": {**mask, "delta": 0.2},
         "dppo_binary_tv": {"delta": 0.2, "ratio_cap": 5.0},
         "dppo_binary_kl": {"delta": 0.05, "ratio_cap": 5.0},
-        "predictive": {**mask, "measure": "forward_kl", "tail": "collision", "proximity": None},
+        "predictive": {**mask, "measure": "forward_kl", "tail": "collision", "divergence": None},
         "predictive_certified": {**mask, "measure": "forward_kl", "fallback": "keep", "precision": "float32"},
         "predictive_finite_step": {**mask, "step": 0.1, "tail": "uniform"},
         "predictive_random": {**mask, "reference": "aggregated"},
@@ -150,7 +150,7 @@ def test_a_full_view_has_no_support_to_choose(method: str) -> None:
     [
         ("predictive", {"tail": "uniform"}, Needs.TOP_K),
         ("predictive", {"tail": "collision"}, Needs.TOP_K | Needs.SUM_PI_SQUARED),
-        ("predictive", {"tail": "full", "proximity": "binary_kl"}, Needs.FULL),
+        ("predictive", {"tail": "full", "divergence": "binary_kl"}, Needs.FULL),
         ("predictive_finite_step", {}, Needs.TOP_K),
         ("predictive_finite_step", {"tail": "collision"}, Needs.TOP_K | Needs.SUM_PI_SQUARED),
         ("predictive_finite_step", {"tail": "full"}, Needs.FULL),

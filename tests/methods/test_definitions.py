@@ -10,7 +10,7 @@ import torch
 
 from methods.catalogue import drpo, predictive_aggregated, predictive_uniform
 from methods.directions import full_direction, predictive_direction, ratio_direction
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import FORWARD_KL, MEASURES, TV, binary_kl, binary_tv
 from methods.signals import sanitise
 from tests.methods import reference, reference_masks
@@ -82,7 +82,7 @@ def test_the_masks_act_on_both_signs() -> None:
         seen = set()
         for seed in SEEDS:
             signals = sanitise(random_rows(seed).signals())
-            outside = topk_proximity(signals, FORWARD_KL) > 0.15
+            outside = topk_divergence(signals, FORWARD_KL) > 0.15
             dropped = line.coefficient(signals) == 0
             for sign in (1, -1):
                 chosen = outside & (torch.sign(signals.advantages) == sign)
@@ -91,7 +91,7 @@ def test_the_masks_act_on_both_signs() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_proximity_and_directions_equal_the_formula(seed: int) -> None:
+def test_divergence_and_directions_equal_the_formula(seed: int) -> None:
     rows = random_rows(seed)
     signals, tokens = sanitise(rows.signals()), rows.tokens()
 
@@ -100,8 +100,8 @@ def test_proximity_and_directions_equal_the_formula(seed: int) -> None:
 
     mu, pi = rows.logits_mu.softmax(-1), rows.logits_pi.softmax(-1)
     for got, formula in (
-        (topk_proximity(signals, FORWARD_KL), reference.topk_kl),
-        (topk_proximity(signals, TV), reference.topk_tv),
+        (topk_divergence(signals, FORWARD_KL), reference.topk_kl),
+        (topk_divergence(signals, TV), reference.topk_tv),
         (full_direction(FORWARD_KL, mu, pi, rows.sampled), reference.direction_full),
         (predictive_direction(signals, FORWARD_KL, "aggregated"), lambda t: reference.direction_topk(t, "aggregated")),
         (predictive_direction(signals, FORWARD_KL, "uniform"), lambda t: reference.direction_topk(t, "uniform")),
@@ -130,7 +130,7 @@ def test_binary_measures_equal_the_two_outcome_divergence() -> None:
 
 
 def test_drpo_weight_is_zero_at_its_radius_and_negative_beyond() -> None:
-    """Hand values: outward shift .15, .3 and inward .15 of delta = .15, for both signs."""
+    """Hand values: outward shift 0.15, 0.3 and inward 0.15 of delta = 0.15, for both signs."""
     mu = tensor([0.5, 0.5, 0.5, 0.5]).log()
     pi = tensor([0.65, 0.8, 0.35, 0.5]).log()
     torch.testing.assert_close(drpo.weight(tensor([1.0] * 4), pi, mu, 0.15), tensor([0.0, -1.0, 2.0, 1.0]))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from methods.directions import TAIL_RULES, TailRule, full_direction, predictive_direction, reduced_direction
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import L2, MEASURES, Measure
 from methods.signals import sanitise
 from methods.support import masses
@@ -69,14 +69,14 @@ def test_full_direction_is_the_slope_of_the_divergence(measure: Measure, logits,
 @measure_properties
 @given(logits=LOGITS, data=st.data())
 def test_collision_rule_is_the_slope_of_the_reduced_divergence(measure: Measure, logits, data) -> None:
-    """The true step over the whole vocabulary, seen through S and one tail cell."""
+    """The true step over the whole vocabulary, seen through S and one tail class."""
     size = len(logits[0])
     rows = one_row(logits, data.draw(st.integers(0, size - 1)), data.draw(st.integers(1, size - 2)))
     mu, pi = (reference.softmax(z) for z in logits)
     kept = retained(rows)
     rest = [i for i in range(size) if i not in kept]
-    cells = [[p[i] for i in kept] + [math.fsum(p[i] for i in rest)] for p in (mu, pi)]
-    assume(smooth(measure, *cells))
+    classes = [[p[i] for i in kept] + [math.fsum(p[i] for i in rest)] for p in (mu, pi)]
+    assume(smooth(measure, *classes))
     want = reference.slope(measure.name, mu, logits[1], int(rows.sampled), kept)
     torch.testing.assert_close(direction(rows, measure, "collision"), want, **SLOPE)
 
@@ -102,7 +102,7 @@ def test_aggregated_rule_is_exact_for_a_tail_with_one_logit(measure: Measure, lo
 def test_uniform_rule_is_exact_for_even_tails(measure: Measure, logits, extra: int, tails) -> None:
     """Eq. 11: the tail's ids share one logit in each policy, below all candidates of mu.
 
-    It holds for f-divergences, which pool cells of one quotient without loss. The l2 distance is none: pooled, n - m
+    It holds for f-divergences, which pool classes of one quotient without loss. The l2 distance is none: pooled, n - m
     equal excesses of it count n - m times what they count apart.
     """
     head = len(logits[0])
@@ -141,14 +141,14 @@ def test_k_equal_to_v_is_the_full_form(measure: Measure, logits, data) -> None:
     want = full_direction(measure, mu, pi, torch.tensor(k)).item()
     for rule in TAIL_RULES:
         assert math.isclose(direction(rows, measure, rule), want, abs_tol=1e-10), rule
-    reduced = topk_proximity(sanitise(rows.signals()), measure).item()
+    reduced = topk_divergence(sanitise(rows.signals()), measure).item()
     assert math.isclose(reduced, measure.value(mu, pi).item(), abs_tol=1e-10)
 
 
 @measures
 def test_identical_policies_have_no_direction(measure: Measure) -> None:
     for seed in range(3):
-        rows = random_rows(seed, lag=0.0)
+        rows = random_rows(seed, drift=0.0)
         signals = sanitise(rows.signals())
         for rule in TAIL_RULES:
             assert predictive_direction(signals, measure, rule).abs().max() < 1e-14, rule
@@ -181,10 +181,10 @@ def test_two_outcomes_leave_the_ratio_nothing_to_miss(measure: Measure, logits, 
 def test_uniform_divides_by_the_real_ids_outside_the_support() -> None:
     """66 real ids under a head of 128: with S of two the divisor is 64; pads of the head are no ids."""
     rows = one_row(([3.0, 2.0] + [0.0] * 64, [2.0, 3.0] + [0.0] * 64), 0, 2)
-    cells = masses(sanitise(rows.signals()).support, 66)
-    assert cells.unseen.item() == 64
+    classes = masses(sanitise(rows.signals()).support, 66)
+    assert classes.unseen.item() == 64
     gap = direction(rows, MEASURES["forward_kl"], "none") - direction(rows, MEASURES["forward_kl"], "uniform")
-    want = -cells.pi_tail * (cells.mu_tail - cells.pi_tail) / 64
+    want = -classes.pi_tail * (classes.mu_tail - classes.pi_tail) / 64
     assert math.isclose(gap, want.item(), abs_tol=1e-14)
 
 
@@ -218,12 +218,12 @@ def test_a_full_view_without_its_inputs_says_so() -> None:
 def test_collision_mass_is_kept_between_zero_and_one_merged_token() -> None:
     """Rounding of two nearly equal sums may leave that range; the rule then takes its edge."""
     signals = sanitise(random_rows(0).signals())
-    cells, measure = masses(signals.support, signals.vocab_size), MEASURES["forward_kl"]
+    classes, measure = masses(signals.support, signals.vocab_size), MEASURES["forward_kl"]
     slots = torch.zeros_like(signals.support.ids[..., 0])
 
     def at(total: Tensor) -> Tensor:
-        return reduced_direction(measure, cells, slots, "collision", total)
+        return reduced_direction(measure, classes, slots, "collision", total)
 
-    inside = cells.pi.square().sum(-1)
-    torch.testing.assert_close(at(inside - 1e-3), reduced_direction(measure, cells, slots, "none"))
-    torch.testing.assert_close(at(inside + 2.0), reduced_direction(measure, cells, slots, "aggregated"))
+    inside = classes.pi.square().sum(-1)
+    torch.testing.assert_close(at(inside - 1e-3), reduced_direction(measure, classes, slots, "none"))
+    torch.testing.assert_close(at(inside + 2.0), reduced_direction(measure, classes, slots, "aggregated"))

@@ -14,13 +14,14 @@ INF = math.inf
 
 
 def test_values_by_hand() -> None:
-    """log pi = -1 against -1.5: .5, .125, e^-.5 - .5."""
+    """log pi = -1 against -1.5: 0.5, 0.125, e^-0.5 - 0.5."""
     got = [ESTIMATORS[name](tensor(-1.0), tensor(-1.5)).item() for name in ("k1", "k2", "k3")]
     assert got == pytest.approx([0.5, 0.125, math.exp(-0.5) - 0.5])
 
 
 def test_mean_gradients() -> None:
-    """pi = (.4, .4, .2), ref = (.5, .3, .2), logit 0: the true slope -.0995836; k1 0, k2 right, k3 pi_0 - ref_0."""
+    """pi = (0.4, 0.4, 0.2), ref = (0.5, 0.3, 0.2), logit 0: the true slope -0.0995836; k1 0, k2 right, k3 pi_0 -
+    ref_0."""
     ref = tensor([0.5, 0.3, 0.2])
 
     def slope(of) -> float:

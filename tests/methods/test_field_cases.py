@@ -21,7 +21,7 @@ log, exp = math.log, math.exp
 
 
 def test_gspo_needs_the_geometric_mean_and_tis_the_product() -> None:
-    """Field case 25: both are of log-ratios .1 and .3, and are not the same."""
+    """Field case 25: both are of log-ratios 0.1 and 0.3, and are not the same."""
     logs = {"pi_logps": [-1.0, -2.0], "old_logps": [-1.1, -2.3], "mask": [1, 1]}
     assert call("gspo_ratio", **logs) == pytest.approx(exp(0.2))
     tokens = row((0.1, 0.1, 1, 0.1 * exp(0.1)), (0.1, 0.1, 1, 0.1 * exp(0.3)))
@@ -45,7 +45,7 @@ def test_on_policy_every_method_is_plain_policy_gradient(method: str) -> None:
 
 
 def test_what_counts_as_clipped_is_what_lost_its_gradient() -> None:
-    """Field case 22: A = (+1, -1), r = (.5, 2): outside the band and on the unclipped branch; nothing is dropped."""
+    """Field case 22: A = (+1, -1), r = (0.5, 2): outside the band and on the unclipped branch; nothing is dropped."""
     loss, *slopes = call(
         "ppo_row",
         pi_logps=[log(0.5) - 1, log(2.0) - 1],

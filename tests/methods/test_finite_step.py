@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from methods.directions import TAIL_RULES, TAILS, Tail, predictive_direction
 from methods.finite_step import SMALL_STEP, finite_change, predicted_change
-from methods.masks import capped_ratio, topk_proximity
+from methods.masks import capped_ratio, topk_divergence
 from methods.measures import FORWARD_KL
 from methods.signals import sanitise
 from tests.methods import reference, reference_masks
@@ -118,7 +118,7 @@ def test_the_mask_drops_what_would_end_outside_and_farther() -> None:
     for seed in range(4):
         signals = sanitise(random_rows(seed).signals())
         size = 0.5 * signals.advantages * capped_ratio(signals, 5.0)
-        before = topk_proximity(signals, FORWARD_KL)
+        before = topk_divergence(signals, FORWARD_KL)
         change = predicted_change(signals, size, "uniform")
         ends_outside, farther = before + change > 0.15, change > 0
         dropped = g(signals, step=0.5) == 0
@@ -143,7 +143,7 @@ def test_as_the_step_vanishes_it_is_the_predictive_mask(tail: Tail) -> None:
 
 def test_identical_policies_lose_a_token_only_if_its_step_leaves_the_region() -> None:
     """At mu = pi the slope is zero and every step moves out, by c^2 Var(u) / 2: small ones stay inside."""
-    rows = random_rows(0, lag=0.0)
+    rows = random_rows(0, drift=0.0)
     assert torch.equal(g(rows.signals()), rows.advantages)
     assert (g(replace(rows, advantages=rows.advantages.clamp(min=1.0)).signals(), step=20.0) == 0).all()
 

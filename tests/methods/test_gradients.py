@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from methods.aggregation import aggregate
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import FORWARD_KL, MEASURES
 from methods.signals import Signals, sanitise
 from tests.methods.helpers import Line, changed, lines, random_rows
@@ -119,6 +119,6 @@ def test_aggregation_passes_gradcheck() -> None:
         assert torch.autograd.gradcheck(lambda x, mode=mode: aggregate(x, mask, mode), (losses,))
 
 
-def test_proximity_of_sanitised_signals_is_a_constant() -> None:
+def test_divergence_of_sanitised_signals_is_a_constant() -> None:
     signals, _ = with_leaves(random_rows(1).signals())
-    assert not topk_proximity(sanitise(signals), FORWARD_KL).requires_grad
+    assert not topk_divergence(sanitise(signals), FORWARD_KL).requires_grad

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.directions import predictive_direction, ratio_direction
-from methods.masks import topk_proximity, trust_region_keep
+from methods.masks import topk_divergence, trust_region_keep
 from methods.measures import FORWARD_KL, MEASURES, TV, binary_kl, binary_tv
 from methods.registry import Needs
 from methods.signals import Signals, sanitise
@@ -64,7 +64,7 @@ def test_vocabulary_permutation(seed: int, order: list[int]) -> None:
 def test_identical_policies_give_plain_policy_gradient(line: Line) -> None:
     """mu = pi: weight 1, so g = A, whatever the method."""
     for seed in range(3):
-        rows = random_rows(seed, lag=0.0)
+        rows = random_rows(seed, drift=0.0)
         torch.testing.assert_close(line.coefficient(rows.signals()), rows.advantages, rtol=1e-12, atol=0)
 
 
@@ -77,11 +77,11 @@ def test_identical_policies_give_plain_policy_gradient(line: Line) -> None:
 def test_a_mask_is_monotone_in_delta(logits, advantage: float, deltas: tuple[float, float]) -> None:
     """What a smaller region keeps, a larger one keeps too."""
     mu, pi = (tensor(z).log_softmax(-1) for z in logits)
-    proximity = FORWARD_KL.value(mu.exp(), pi.exp())
+    divergence = FORWARD_KL.value(mu.exp(), pi.exp())
     small, large = sorted(deltas)
     direction = pi - mu
     advantages = tensor(advantage).expand_as(direction)
-    kept = {d: trust_region_keep(advantages, proximity, direction, d) for d in (small, large)}
+    kept = {d: trust_region_keep(advantages, divergence, direction, d) for d in (small, large)}
     assert (kept[small] <= kept[large]).all()
 
 
@@ -135,7 +135,7 @@ def test_nothing_under_the_response_mask_matters(seed: int, garbage: float, garb
         assert (g[~mask] == 0).all(), line.label
     clean = sanitise(dirty)
     for measure in MEASURES.values():
-        assert topk_proximity(clean, measure)[~mask].abs().sum() == 0
+        assert topk_divergence(clean, measure)[~mask].abs().sum() == 0
         assert predictive_direction(clean, measure, "collision")[~mask].abs().sum() == 0
 
 
@@ -172,18 +172,18 @@ def test_dtype(dtype: torch.dtype, seed: int) -> None:
     high = cast(low, torch.float64)
     near = {"rtol": 1e-4, "atol": 2e-6}
     for measure in MEASURES.values():
-        a, b = (topk_proximity(sanitise(s), measure) for s in (low, high))
+        a, b = (topk_divergence(sanitise(s), measure) for s in (low, high))
         assert a.dtype == torch.float32
         torch.testing.assert_close(a.double(), b, **near)
         for rule in ("aggregated", "uniform"):
             a, b = (predictive_direction(sanitise(s), measure, rule) for s in (low, high))
             torch.testing.assert_close(a.double(), b, **near)
     clean = sanitise(high)
-    edges = [(topk_proximity(clean, FORWARD_KL) - 0.15).abs() < 1e-4, ratio_direction(clean).abs() < 1e-4]
+    edges = [(topk_divergence(clean, FORWARD_KL) - 0.15).abs() < 1e-4, ratio_direction(clean).abs() < 1e-4]
     edges += [predictive_direction(clean, FORWARD_KL, rule).abs() < 1e-4 for rule in ("aggregated", "uniform")]
     edges += [(clean.ratio() - edge).abs() < 1e-4 for edge in (0.8, 1.28)]
     edges += [
-        (topk_proximity(clean, TV) - 0.2).abs() < 1e-4,
+        (topk_divergence(clean, TV) - 0.2).abs() < 1e-4,
         (binary_tv(clean.logp_mu, clean.logp_pi) - 0.2).abs() < 1e-4,
     ]
     edges += [(binary_kl(clean.logp_mu, clean.logp_pi) - 0.05).abs() < 1e-4]

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from methods import registry
 from methods.directions import TAIL_RULES, full_direction, predictive_direction, reduced_direction
-from methods.masks import capped_ratio, topk_proximity, trust_region_keep
+from methods.masks import capped_ratio, topk_divergence, trust_region_keep
 from methods.measures import MEASURES, binary_kl, binary_tv
 from methods.signals import LOG_RATIO_LIMIT, Signals, Support, log_ratio, probability, sanitise
-from methods.support import Masses, united
+from methods.support import Masses, with_sampled
 from tests.methods.helpers import Line, lines, random_rows, tensor
 
 INF = math.inf
@@ -32,7 +32,7 @@ def far_tokens(dtype: torch.dtype) -> Signals:
     """One row, a token for each (log pi, log mu, A) of the grid, with two further candidates."""
     pi, mu, advantages = (torch.tensor([column], dtype=dtype) for column in zip(*GRID, strict=True))
     sampled = torch.zeros(1, len(GRID), dtype=torch.int64)
-    ids, valid = united(torch.tensor([1, 2]).expand(1, len(GRID), 2), sampled)
+    ids, valid = with_sampled(torch.tensor([1, 2]).expand(1, len(GRID), 2), sampled)
 
     def slots(own: Tensor, others: list[float]) -> Tensor:
         return torch.cat([torch.tensor(others, dtype=dtype).expand(1, len(GRID), 2), own.unsqueeze(-1)], -1)
@@ -71,8 +71,8 @@ def test_no_log_ratio_breaks_a_coefficient(line: Line, dtype: torch.dtype) -> No
 def test_no_log_prob_breaks_a_measure_or_direction(dtype: torch.dtype) -> None:
     signals = sanitise(far_tokens(dtype))
     for measure in MEASURES.values():
-        proximity = topk_proximity(signals, measure)
-        assert torch.isfinite(proximity).all() and (proximity >= 0).all()
+        divergence = topk_divergence(signals, measure)
+        assert torch.isfinite(divergence).all() and (divergence >= 0).all()
         for rule in TAIL_RULES:
             assert torch.isfinite(predictive_direction(signals, measure, rule)).all()
 
@@ -135,11 +135,11 @@ def test_equality_with_the_radius_keeps(dtype: torch.dtype) -> None:
     for radius, advantage in ((high, 1.0), (low, -1.0)):
         at = torch.tensor(radius, dtype=dtype)
         eps = torch.finfo(dtype).eps
-        proximity = torch.stack([at, at + 4 * eps, at + 16 * eps])
+        divergence = torch.stack([at, at + 4 * eps, at + 16 * eps])
         advantages = torch.full((3,), advantage, dtype=dtype)
         outward, inward = advantages, -advantages
-        assert trust_region_keep(advantages, proximity, outward, (low, high)).tolist() == [True, True, False]
-        assert trust_region_keep(advantages, proximity, inward, (low, high)).all()
+        assert trust_region_keep(advantages, divergence, outward, (low, high)).tolist() == [True, True, False]
+        assert trust_region_keep(advantages, divergence, inward, (low, high)).all()
 
 
 def test_ties_keep() -> None:
@@ -200,7 +200,7 @@ def test_binary_measures_at_the_edges(dtype: torch.dtype) -> None:
 
 def test_rounding_makes_no_divergence_negative() -> None:
     """Nearly equal policies in float32, where the sum of p log(p/q) alone falls below zero for some rows."""
-    rows = random_rows(0, batch=16, lag=1e-5)
+    rows = random_rows(0, batch=16, drift=1e-5)
     mu, pi = rows.logits_mu.float().softmax(-1), rows.logits_pi.float().softmax(-1)
     assert ((mu * (mu / pi).log()).sum(-1) < 0).any() and ((pi * (pi / mu).log()).sum(-1) < 0).any()
     for measure in MEASURES.values():
@@ -209,7 +209,7 @@ def test_rounding_makes_no_divergence_negative() -> None:
 
 
 def test_a_log_prob_above_zero_is_a_certain_token() -> None:
-    """+.0078125 against .75: shift .25, no log of a negative rest (field case 10)."""
+    """+.0078125 against 0.75: shift 0.25, no log of a negative rest (field case 10)."""
     above, mu = tensor([0.0078125]), tensor([0.75]).log()
     assert probability(above).item() == 1
     torch.testing.assert_close(binary_tv(mu, above), tensor([0.25]))
@@ -238,7 +238,7 @@ def test_no_boundary_of_hundredths_drops(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("name", ["forward_kl", "reverse_kl", "jeffreys"])
 def test_a_rare_impossible_token_is_still_far(name: str) -> None:
-    """A mass of .0015 against none is outside every region (field case 35), while a rounding's mass is nothing."""
+    """A mass of 0.0015 against none is outside every region (field case 35), while a rounding's mass is nothing."""
     measure, none, some = MEASURES[name], tensor([1.0, 0.0]), tensor([0.9985, 0.0015])
     pairs = {"forward_kl": [(some, none)], "reverse_kl": [(none, some)], "jeffreys": [(some, none), (none, some)]}
     for mu, pi in pairs[name]:
@@ -250,8 +250,8 @@ def test_a_rare_impossible_token_is_still_far(name: str) -> None:
 def test_equal_tails_have_no_sign_of_their_own(dtype: torch.dtype) -> None:
     """TV's slope jumps at equality: tails 1 - sum that differ by rounding are equal, or the direction is noise."""
     mu, pi, k = tensor([0.35, 0.07]).to(dtype), tensor([0.32, 0.10]).to(dtype), torch.tensor(0)
-    cells = Masses(mu, pi, 1 - mu.sum(), 1 - pi.sum(), None)
-    assert reduced_direction(MEASURES["tv"], cells, k, "aggregated").item() == pytest.approx(-0.127968, rel=1e-5)
+    classes = Masses(mu, pi, 1 - mu.sum(), 1 - pi.sum(), None)
+    assert reduced_direction(MEASURES["tv"], classes, k, "aggregated").item() == pytest.approx(-0.127968, rel=1e-5)
     third = tensor([0.4, 0.3, 1 - 0.7]).to(dtype)
     got = full_direction(MEASURES["tv"], third, tensor([0.5, 0.2, 0.3]).to(dtype), k)
     exact = full_direction(MEASURES["tv"], tensor([0.4, 0.3, 0.3]).to(dtype), tensor([0.5, 0.2, 0.3]).to(dtype), k)

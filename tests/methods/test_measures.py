@@ -24,7 +24,7 @@ from methods.directions import (
     ratio_direction,
     reduced_direction,
 )
-from methods.masks import proximity, topk_proximity
+from methods.masks import divergence, topk_divergence
 from methods.measures import BINARY_MEASURES, L2, MEASURES, Measure, binary_kl, reduced_value
 from methods.signals import sanitise
 from methods.support import FILLER_ID, Masses, masses
@@ -77,11 +77,11 @@ def test_full_direction_is_the_derivative_along_the_step(measure: Measure, seed:
 def test_collision_rule_is_the_derivative_of_the_reduced_measure(measure: Measure, seed: int) -> None:
     rows = random_rows(seed)
     signals = sanitise(rows.signals())
-    cells = masses(signals.support)
+    classes = masses(signals.support)
 
     def value(moved: Tensor) -> Tensor:
         kept = torch.where(signals.support.valid, moved.gather(-1, signals.support.ids), 0.0)
-        return reduced_value(measure, cells.mu, kept, cells.mu_tail, 1 - kept.sum(-1))
+        return reduced_value(measure, classes.mu, kept, classes.mu_tail, 1 - kept.sum(-1))
 
     torch.testing.assert_close(predictive_direction(signals, measure, "collision"), slope(rows, value), **EXACT)
 
@@ -103,17 +103,17 @@ def test_reducing_never_raises_a_measure(measure: Measure, logits, top_k: int, k
     """True of every f-divergence; the l2 distance is none, and may rise."""
     rows = Rows(tensor([[logits[0]]]), tensor([[logits[1]]]), torch.tensor([[k]]), tensor([[1.0]]), top_k)
     signals = sanitise(rows.signals())
-    full = proximity(signals, measure.name, full=True).item()
+    full = divergence(signals, measure.name, full=True).item()
     if measure is not L2:
-        assert topk_proximity(signals, measure).item() <= full * (1 + 1e-9) + 1e-12
+        assert topk_divergence(signals, measure).item() <= full * (1 + 1e-9) + 1e-12
 
 
 def test_reducing_may_raise_the_l2_distance() -> None:
-    """Two unseen ids that both gain .1: .5 (.2^2 + .2^2) = .04 pooled, .5 (.2^2 + 2 (.1)^2) = .03 apart."""
+    """Two unseen ids that both gain 0.1: 0.5 (0.2^2 + 0.2^2) = 0.04 pooled, 0.5 (0.2^2 + 2 (0.1)^2) = 0.03 apart."""
     mu, pi = tensor([[[0.6, 0.2, 0.2]]]).log(), tensor([[[0.4, 0.3, 0.3]]]).log()
     signals = sanitise(Rows(mu, pi, torch.tensor([[0]]), tensor([[1.0]]), 1).signals())
-    assert topk_proximity(signals, L2).item() == pytest.approx(0.04)
-    assert proximity(signals, "l2", full=True).item() == pytest.approx(0.03)
+    assert topk_divergence(signals, L2).item() == pytest.approx(0.04)
+    assert divergence(signals, "l2", full=True).item() == pytest.approx(0.03)
 
 
 @pytest.mark.parametrize("name", sorted(BINARY_MEASURES))
@@ -145,14 +145,14 @@ def test_a_binary_measure_moves_as_the_ratio_says(measure: Measure) -> None:
     alone = sanitise(replace(signals, support=replace(signals.support, ids=ids, valid=ids >= 0)))
     for rule in TAIL_RULES:
         assert torch.equal(torch.sign(predictive_direction(alone, measure, rule)), outward), rule
-    torch.testing.assert_close(topk_proximity(alone, measure), proximity(signals, name), rtol=1e-7, atol=1e-10)
+    torch.testing.assert_close(topk_divergence(alone, measure), divergence(signals, name), rtol=1e-7, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["chi2_pearson", "chi2_neyman"])
 def test_a_tail_of_pure_rounding_is_no_distance(name: str) -> None:
     """A quotient of two rounding errors: equal policies whose retained masses sum to 1 and to 1 - 2^-23 in float32.
 
-    A real loss of mass stays far: pi keeps .01 in a tail that mu leaves empty, .01 (.01 / 9.5e-7) = 105.
+    A real loss of mass stays far: pi keeps 0.01 in a tail that mu leaves empty, 0.01 (0.01 / 9.5e-7) = 105.
     """
     support = torch.tensor([0.5, 0.5])
     rounded = torch.tensor([0.5, 0.5 - 2.0**-23])
@@ -174,7 +174,7 @@ def test_a_tail_of_pi_that_rounds_to_nothing_is_no_infinite_distance(name: str) 
     mu, pi = torch.stack([1 - tail, torch.tensor(0.0)]), torch.tensor([1.0, 0.0])
     found = reduced_value(MEASURES[name], mu, pi, tail, torch.tensor(0.0))
     assert 0 <= found < 1e-4
-    # An empty cell that is an id's own, not what a sum left over, is another matter.
+    # An empty class that is an id's own, not what a sum left over, is another matter.
     assert reduced_value(MEASURES[name], torch.tensor([0.9, 0.1]), pi, tail * 0, tail * 0) >= 1e6
 
 
@@ -187,17 +187,18 @@ def test_no_tail_that_rounds_to_nothing_puts_a_token_far_away(measure: Measure, 
     mu, mu_tail = (certain, none) if empty in ("mu", "both") else (rest, left)
     pi, pi_tail = (certain, none) if empty in ("pi", "both") else (rest, left)
     assert 0 <= reduced_value(measure, mu, pi, mu_tail, pi_tail) < 1e-4
-    cells = Masses(mu, pi, mu_tail, pi_tail, unseen=torch.tensor(50_000.0))
+    classes = Masses(mu, pi, mu_tail, pi_tail, unseen=torch.tensor(50_000.0))
     for rule in ("none", "aggregated", "uniform"):
-        assert reduced_direction(measure, cells, torch.tensor(0), rule).abs() < 1e-4, rule
+        assert reduced_direction(measure, classes, torch.tensor(0), rule).abs() < 1e-4, rule
     if empty == "mu" and measure.log_of_mu:
-        # A cell of mu that is an id's own, not what a sum left over, is another matter.
+        # A class of mu that is an id's own, not what a sum left over, is another matter.
         assert reduced_value(measure, certain, torch.tensor([0.9, 0.1]), none, none) >= 1e6
 
 
 @pytest.mark.parametrize("name", ["reverse_kl", "jeffreys"])
 def test_real_mass_over_an_empty_tail_of_mu_counts_at_its_size(name: str) -> None:
-    """pi keeps .01 where mu leaves less than 8 roundings, 2^-20: .01 log(.01 / 2^-20) + .99 log .99 = .083, not 1e6."""
+    """pi keeps 0.01 where mu leaves less than 8 roundings, 2^-20: 0.01 log(0.01 / 2^-20) + 0.99 log 0.99 = 0.083, not
+    1e6."""
     mu, pi = torch.tensor([1.0, 0.0]), torch.tensor([0.99, 0.0])
     found = reduced_value(MEASURES[name], mu, pi, torch.tensor(0.0), torch.tensor(0.01))
     far = math.log(0.01 / 2**-20)
@@ -223,7 +224,7 @@ def test_low_precision_inputs_cost_no_more_than_their_rounding(measure: Measure,
         a, b = (predictive_direction(sanitise(signals), measure, tail) for signals in (low, high))
         assert a.dtype == torch.float32
         torch.testing.assert_close(a.double(), b, rtol=2e-4, atol=5e-6)
-    a, b = (proximity(sanitise(signals), measure.name, full=True) for signals in (low, high))
+    a, b = (divergence(sanitise(signals), measure.name, full=True) for signals in (low, high))
     torch.testing.assert_close(a.double(), b, rtol=2e-4, atol=5e-6)
 
 

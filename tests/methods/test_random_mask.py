@@ -12,7 +12,7 @@ import torch
 
 from methods.catalogue.predictive_random import REFERENCES
 from methods.directions import random_direction
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import FORWARD_KL
 from methods.signals import Signals, sanitise
 from tests.methods.helpers import Line, random_rows, tensor
@@ -47,7 +47,7 @@ def test_the_counts_match(reference: str, delta) -> None:
 def test_only_tokens_outside_are_drawn_and_those_with_the_smallest_numbers() -> None:
     signals = signals_of(1)
     got = dropped(signals, "predictive_random", {})
-    outside = topk_proximity(sanitise(signals), FORWARD_KL) > 0.15
+    outside = topk_divergence(sanitise(signals), FORWARD_KL) > 0.15
     assert not (got & ~outside).any()
     for sign in (1, -1):
         pool = outside & (torch.sign(signals.advantages) == sign)
@@ -80,7 +80,7 @@ def test_padding_is_neither_counted_nor_drawn() -> None:
 
 
 def test_by_hand() -> None:
-    """Three of four outside, A > 0 but for the last: two are wanted, those with .1 and .2; of A < 0 none is."""
+    """Three of four outside, A > 0 but for the last: two are wanted, those with 0.1 and 0.2; of A < 0 none is."""
     signals = Signals(
         logp_pi=tensor([[-1.0] * 5]),
         logp_mu=tensor([[-1.0] * 5]),

@@ -47,7 +47,7 @@ def test_quantile_is_numpys(share: float) -> None:
 
 
 def test_ratios_of_a_row_by_hand() -> None:
-    """Log-ratios .1 and .3, a garbage token, and an empty row (field case 25)."""
+    """Log-ratios 0.1 and 0.3, a garbage token, and an empty row (field case 25)."""
     a, b = tensor([[-1.0, -2.0, NAN], [0.0, 0.0, 0.0]]), tensor([[-1.1, -2.3, 0.0], [0.0, 0.0, 0.0]])
     mask = torch.tensor([[1, 1, 0], [0, 0, 0]]).bool()
     torch.testing.assert_close(sequence_ratio(a, b, mask), tensor([[math.exp(0.4)], [1.0]]))

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from methods.directions import TAIL_RULES, predictive_direction, sampled_slot
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import MEASURES
 from methods.signals import Signals, Support, sanitise
-from methods.support import FILLER_ID, Masses, distinct, masses, united
+from methods.support import FILLER_ID, Masses, distinct, masses, with_sampled
 from tests.methods.helpers import batch_properties, lines, random_rows, tensor
 
 INF = math.inf
@@ -30,7 +30,7 @@ def everything(signals: Signals) -> dict[str, Tensor]:
     clean = sanitise(signals)
     out = {line.label: line.coefficient(signals) for line in lines()}
     for measure in MEASURES.values():
-        out[f"proximity {measure.name}"] = topk_proximity(clean, measure)
+        out[f"divergence {measure.name}"] = topk_divergence(clean, measure)
         for rule in TAIL_RULES:
             out[f"direction {measure.name} {rule}"] = predictive_direction(clean, measure, rule)
     out["unseen"] = masses(clean.support, clean.vocab_size).unseen
@@ -43,9 +43,9 @@ def assert_same(got: dict[str, Tensor], want: dict[str, Tensor]) -> None:
 
 
 def rebuilt(signals: Signals, ids: Tensor, logp_mu: Tensor, logp_pi: Tensor) -> Signals:
-    """Other candidates for the same positions, united with the same sampled token as an engine's row would be."""
+    """Other candidates for the same positions, with_sampled with the same sampled token as an engine's row would be."""
     sampled = signals.support.ids[..., -1]
-    joined, valid = united(ids, sampled, logp_mu)
+    joined, valid = with_sampled(ids, sampled, logp_mu)
     support = Support(
         ids=joined,
         logp_mu=torch.cat([logp_mu, signals.logp_mu.unsqueeze(-1)], -1),
@@ -118,21 +118,21 @@ def test_a_row_of_fillers_leaves_the_sampled_token() -> None:
     empty = sanitise(rebuilt(signals, torch.full_like(ids, FILLER_ID), logp_mu, logp_pi))
     pair = [torch.stack([p.exp(), 1 - p.exp()], -1) for p in (signals.logp_mu, signals.logp_pi)]
     for measure in MEASURES.values():
-        torch.testing.assert_close(topk_proximity(empty, measure), measure.value(*pair), rtol=1e-9, atol=1e-12)
+        torch.testing.assert_close(topk_divergence(empty, measure), measure.value(*pair), rtol=1e-9, atol=1e-12)
 
 
 def test_united_by_hand() -> None:
     ids = torch.tensor([[5, 2, 9], [5, 2, 9], [5, 5, -1], [-1, -7, -1], [4, 2, 9]])
-    joined, valid = united(ids, torch.tensor([7, 2, 7, 7, 4]))
+    joined, valid = with_sampled(ids, torch.tensor([7, 2, 7, 7, 4]))
     assert joined.tolist() == [[5, 2, 9, 7], [5, 2, 9, 2], [5, 5, -1, 7], [-1, -7, -1, 7], [4, 2, 9, 4]]
     assert valid.int().tolist() == [[1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 1], [0, 0, 0, 1], [1, 1, 1, 0]]
 
 
 def test_a_filler_marked_by_its_log_prob_holds_no_id() -> None:
     """Id 7 marked as a filler: the sampled 7 keeps its own slot, and a later real 7 counts."""
-    joined, valid = united(torch.tensor([7, 3]), torch.tensor(7), tensor([-INF, -1.0]))
+    joined, valid = with_sampled(torch.tensor([7, 3]), torch.tensor(7), tensor([-INF, -1.0]))
     assert joined.tolist() == [FILLER_ID, 3, 7] and valid.tolist() == [False, True, True]
-    joined, valid = united(torch.tensor([3, 3]), torch.tensor(7), tensor([-INF, -1.0]))
+    joined, valid = with_sampled(torch.tensor([3, 3]), torch.tensor(7), tensor([-INF, -1.0]))
     assert joined.tolist() == [FILLER_ID, 3, 7] and valid.tolist() == [False, True, True]
 
 
@@ -155,20 +155,20 @@ def of(mu: list[float], pi: list[float], valid: list[bool] | None = None, vocab:
 
 
 def test_tails_are_clamped_at_zero() -> None:
-    """Retained mass 1.008 under mu and .95 under pi: tails 0 and .05."""
-    cells = of([0.604, 0.404], [0.55, 0.40])
-    assert cells.mu_tail.item() == 0
-    assert math.isclose(cells.pi_tail.item(), 0.05, abs_tol=1e-12)
+    """Retained mass 1.008 under mu and 0.95 under pi: tails 0 and 0.05."""
+    classes = of([0.604, 0.404], [0.55, 0.40])
+    assert classes.mu_tail.item() == 0
+    assert math.isclose(classes.pi_tail.item(), 0.05, abs_tol=1e-12)
     assert of([0.6, 0.3], [0.604, 0.404]).pi_tail.item() == 0
 
 
 def test_masses_skip_invalid_slots_and_count_unseen_ids() -> None:
-    cells = of([0.5, 0.2, 0.1], [0.3, 0.3, 0.2], [True, False, True], vocab=10)
-    torch.testing.assert_close(cells.mu, tensor([0.5, 0.0, 0.1]))
-    torch.testing.assert_close(cells.pi, tensor([0.3, 0.0, 0.2]))
-    torch.testing.assert_close(cells.mu_tail, tensor(0.4))
-    torch.testing.assert_close(cells.pi_tail, tensor(0.5))
-    assert cells.unseen.item() == 8
+    classes = of([0.5, 0.2, 0.1], [0.3, 0.3, 0.2], [True, False, True], vocab=10)
+    torch.testing.assert_close(classes.mu, tensor([0.5, 0.0, 0.1]))
+    torch.testing.assert_close(classes.pi, tensor([0.3, 0.0, 0.2]))
+    torch.testing.assert_close(classes.mu_tail, tensor(0.4))
+    torch.testing.assert_close(classes.pi_tail, tensor(0.5))
+    assert classes.unseen.item() == 8
     assert of([0.5, 0.5], [0.5, 0.5], vocab=2).unseen.item() == 1
     assert of([0.5], [0.5]).unseen is None
 
@@ -177,7 +177,7 @@ def test_masses_skip_invalid_slots_and_count_unseen_ids() -> None:
 def test_masses_are_summed_in_float32_or_better(dtype: torch.dtype) -> None:
     """Sixteen equal masses: in bfloat16 the running sum itself would be off by per cents."""
     logp = torch.full((16,), math.log(0.06), dtype=dtype)
-    cells = masses(Support(torch.arange(16), logp, logp, torch.ones(16, dtype=torch.bool)))
+    classes = masses(Support(torch.arange(16), logp, logp, torch.ones(16, dtype=torch.bool)))
     want = 1 - 16 * logp.double().exp()[0].item()
-    assert cells.mu_tail.dtype == torch.promote_types(dtype, torch.float32)
-    assert math.isclose(cells.mu_tail.item(), want, abs_tol=1e-6)
+    assert classes.mu_tail.dtype == torch.promote_types(dtype, torch.float32)
+    assert math.isclose(classes.mu_tail.item(), want, abs_tol=1e-6)

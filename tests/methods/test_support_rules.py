@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from methods import registry
 from methods.directions import predictive_direction, sampled_slot
-from methods.masks import topk_proximity
+from methods.masks import topk_divergence
 from methods.measures import FORWARD_KL, TV
 from methods.signals import Signals, Support, sanitise
-from methods.support import FILLER_ID, masses, united, with_support_rule
+from methods.support import FILLER_ID, masses, with_sampled, with_support_rule
 from tests.methods.helpers import SHIPPED, Line, batch_properties, random_rows, tensor
 
 MU = [0.40, 0.25, 0.15, 0.10, 0.06, 0.04]
@@ -26,7 +26,7 @@ PI = [0.30, 0.32, 0.10, 0.13, 0.05, 0.10]
 
 
 def row(candidates: list[int], sampled: int) -> Signals:
-    ids, valid = united(torch.tensor([[candidates]], dtype=torch.int64), torch.tensor([[sampled]]))
+    ids, valid = with_sampled(torch.tensor([[candidates]], dtype=torch.int64), torch.tensor([[sampled]]))
     mu, pi = (tensor(p).log()[ids.clamp(min=0)] for p in (MU, PI))
     one = tensor([[1.0]])
     return sanitise(Signals(pi[..., -1], mu[..., -1], one, one, support=Support(ids, mu, pi, valid), vocab_size=6))
@@ -38,14 +38,14 @@ def retained(signals: Signals) -> list[int]:
 
 
 def test_by_hand() -> None:
-    """K = 2 and the sampled id 5: {0, 1, 5} with tails .31 and .28, or {0, 5} with .56 and .60 (field case 30)."""
+    """K = 2 and the sampled id 5: {0, 1, 5} with tails 0.31 and 0.28, or {0, 5} with 0.56 and 0.60 (field case 30)."""
     added, replaced = (with_support_rule(row([0, 1], 5), rule) for rule in ("added", "replaced"))
     assert retained(added) == [0, 1, 5] and retained(replaced) == [0, 5]
-    assert topk_proximity(added, TV).item() == pytest.approx(0.13)
-    assert topk_proximity(replaced, TV).item() == pytest.approx(0.10)
-    cells = masses(replaced.support, 6)
-    assert (cells.mu_tail.item(), cells.pi_tail.item(), cells.unseen.item()) == pytest.approx((0.56, 0.60, 4))
-    # (pi_k - mu_k) + .3 (.1) + .1 (-.06) + .6 (-.04).
+    assert topk_divergence(added, TV).item() == pytest.approx(0.13)
+    assert topk_divergence(replaced, TV).item() == pytest.approx(0.10)
+    classes = masses(replaced.support, 6)
+    assert (classes.mu_tail.item(), classes.pi_tail.item(), classes.unseen.item()) == pytest.approx((0.56, 0.60, 4))
+    # (pi_k - mu_k) + 0.3 (0.1) + 0.1 (-0.06) + 0.6 (-0.04).
     assert predictive_direction(replaced, FORWARD_KL, "aggregated").item() == pytest.approx(0.06)
 
 
@@ -94,7 +94,7 @@ def test_it_is_a_rule_about_sets(seed: int, order: list[int], filler: int) -> No
             )
             assert after == again and len(after) == 4 and int(support.ids[b, t, -1]) in after
             assert before - after <= {int(support.ids[b, t, 3])}
-    torch.testing.assert_close(topk_proximity(shuffled, TV), topk_proximity(replaced, TV))
+    torch.testing.assert_close(topk_divergence(shuffled, TV), topk_divergence(replaced, TV))
     slot = sampled_slot(replaced.support).unsqueeze(-1)
     assert torch.equal(replaced.support.ids.gather(-1, slot), support.ids[..., -1:])
 

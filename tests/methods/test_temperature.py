@@ -18,13 +18,13 @@ def at(logits: list[float], k: int, temperature: float, dtype: torch.dtype = tor
 
 
 def test_by_hand() -> None:
-    """Logits (2, 1, 0) at T = .5 are (4, 2, 0); divided after the softmax they would be no log-probs."""
+    """Logits (2, 1, 0) at T = 0.5 are (4, 2, 0); divided after the softmax they would be no log-probs."""
     assert at([2, 1, 0], 0, 0.5) == pytest.approx(-math.log(1 + math.exp(-2) + math.exp(-4)))
     assert at([2, 1, 0], 2, 1.0) == pytest.approx(-math.log(1 + math.exp(1) + math.exp(2)))
 
 
 def test_one_sided_temperature_is_the_fields_case() -> None:
-    """T = .6 on one side only: ratios .8146, 1.5867, 3.0904; on both sides 1."""
+    """T = 0.6 on one side only: ratios 0.8146, 1.5867, 3.0904; on both sides 1."""
     logits, ids = tensor([[2.0, 1.0, 0.0]] * 3), torch.arange(3)
     cold, warm = (log_prob_at_temperature(logits, ids, t) for t in (0.6, 1.0))
     torch.testing.assert_close((warm - cold).exp(), tensor([0.8146, 1.5867, 3.0904]), rtol=1e-4, atol=0)

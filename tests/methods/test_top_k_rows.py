@@ -16,7 +16,7 @@ import adapter
 import methods
 from methods.measures import binary_kl
 from methods.signals import Support
-from methods.support import masses, united
+from methods.support import masses, with_sampled
 from methods.vocabulary import policy_statistics
 
 LOG = math.log
@@ -65,7 +65,7 @@ def test_the_trainer_never_chooses_candidates() -> None:
 
 
 def test_mass_above_one() -> None:
-    """Field case 34: candidates of 1.008 under mu have no tail; .95 under pi leaves .05."""
+    """Field case 34: candidates of 1.008 under mu have no tail; 0.95 under pi leaves 0.05."""
     mu, pi = [0.604, 0.404], [0.55, 0.40]
     assert row("topk_tv", mu, pi, [0, 1]) == pytest.approx(0.054)
     assert row("topk_kl", mu, pi, [0, 1]) == pytest.approx(0.604 * LOG(0.604 / 0.55) + 0.404 * LOG(0.404 / 0.40))
@@ -88,10 +88,10 @@ def test_a_padded_head(pads: int) -> None:
         expected = getattr(policy_statistics(real, ids), name)
         assert torch.allclose(getattr(policy_statistics(padded, ids), name), expected, atol=1e-6)
     assert policy_statistics(padded, ids).logp[0, 0].item() == pytest.approx(-0.4076059, abs=1e-6)
-    slots, valid = united(torch.tensor([0, 1]), torch.tensor(0))
+    slots, valid = with_sampled(torch.tensor([0, 1]), torch.tensor(0))
     logp = torch.tensor([0.5, 0.3, 0.5]).log()
-    cells = masses(Support(slots, logp, logp, valid), vocab_size=66)
-    assert cells.unseen is not None and cells.unseen.item() == 64
+    classes = masses(Support(slots, logp, logp, valid), vocab_size=66)
+    assert classes.unseen is not None and classes.unseen.item() == 64
 
 
 @pytest.mark.parametrize(

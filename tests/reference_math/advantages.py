@@ -29,7 +29,7 @@ def group_advantages(rewards: Tensor, *, normalise: bool = False, eps: float = 1
         raise ValueError(f"rewards{list(position)} = {rewards[position].item()} is not finite")
     if rewards.shape[-1] < 2:
         return torch.zeros_like(rewards)
-    # Differences to one member first: a mean of equal decimals (.1) need not equal them.
+    # Differences to one member first: a mean of equal decimals (0.1) need not equal them.
     shifted = rewards - rewards[..., :1]
     centred = shifted - shifted.mean(-1, keepdim=True)
     scale = rewards.abs().amax(-1, keepdim=True)

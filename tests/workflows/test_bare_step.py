@@ -34,7 +34,7 @@ def rollouts_of(data: Any) -> Rollouts:
 
 def test_the_losses_are_the_trainers(tiny_world: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """To 1e-5, over 3 steps of 4 mini-batches on the trainer's rollouts: so the gradients and AdamW agree as well."""
-    cell = tiny_world.cell(tmp_path / "run", mini_batches=4)
+    run = tiny_world.run_config(tmp_path / "run", mini_batches=4)
     seen: list[tuple[Rollouts, list[float]]] = []
     update = TetherWorker.update_actor
 
@@ -45,10 +45,10 @@ def test_the_losses_are_the_trainers(tiny_world: Any, tmp_path: Path, monkeypatc
         return output
 
     monkeypatch.setattr(TetherWorker, "update_actor", spy)
-    trainer = launch.build_trainer(cell)
+    trainer = launch.build_trainer(run)
     manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
     trainer.fit(manager)
-    bare = BareLoop(cell, manager.tokenise, lambda rows, out: manager.score(rows, out)[0])
+    bare = BareLoop(run, manager.tokenise, lambda rows, out: manager.score(rows, out)[0])
     losses = [(torch.tensor(bare.update(rollouts)), torch.tensor(expected)) for rollouts, expected in seen]
     assert len(losses) == 3 and all(len(ours) == 4 for ours, _ in losses)
     for ours, expected in losses:

@@ -29,10 +29,10 @@ def refusal(change: Any, config: dict[str, Any] = CONFIG) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("panels:\n  T:\n    lr: 0.001\n    lr: 0.5\n", "panels.T.lr is given twice (lines 3, 4)"),
+        ("settings:\n  T:\n    lr: 0.001\n    lr: 0.5\n", "settings.T.lr is given twice (lines 3, 4)"),
         ("scoring: {repeats: 2}\nseed: 1\nscoring: {repeats: 4}\n", "scoring is given twice (lines 1, 3)"),
         ("methods:\n  drpo:\n  'drpo': {}\n", "methods.drpo is given twice (lines 2, 3)"),
-        ("grid:\n  - {panels: [A], seeds: [0], panels: [B]}\n", "grid[0].panels is given twice (lines 2, 2)"),
+        ("grid:\n  - {settings: [A], seeds: [0], settings: [B]}\n", "grid[0].settings is given twice (lines 2, 2)"),
         ('{\n\t"tier": "a",\n\t"tier": "b"\n}\n', "tier is given twice (lines 2, 3)"),
         ("a: &a {x: {y: 1, y: 2}}\n", "a.x.y is given twice (lines 1, 1)"),
         ("a: [\n", "no readable YAML"),
@@ -70,20 +70,20 @@ def test_a_copied_configuration_does_not_write_over_what_it_was_copied_from(tmp_
     ("change", "words"),
     [
         (lambda c: c.update(worlds=3), ["worlds: 3 is not of type 'object'"]),
-        (lambda c: c.update(panels=["T"]), ["panels: ['T'] is not of type 'object'"]),
+        (lambda c: c.update(settings=["T"]), ["settings: ['T'] is not of type 'object'"]),
         (lambda c: c["grid"][0].update(seeds={"count": 10**12}), ["grid[0].seeds", "maximum of 10000"]),
-        (lambda c: c["grid"].extend({"panels": ["T"], "seeds": {"count": 4000}} for _ in "ab"), ["grid: 16004 runs"]),
+        (lambda c: c["grid"].extend({"settings": ["T"], "seeds": {"count": 4000}} for _ in "ab"), ["grid: 16004 runs"]),
         (lambda c: c["grid"][0].update(seeds=[2**32]), ["grid[0].seeds", "4294967295"]),
         (lambda c: c["scoring"].update(seed=2**32), ["scoring.seed", "4294967295"]),
         (lambda c: c["scoring"].update(problems=8.0), ["scoring.problems: 8.0 is not of type 'integer'"]),
         (lambda c: c["warm_start"].update(lr=float("nan")), ["warm_start.lr = nan: allowed is a finite number"]),
-        (lambda c: c["panels"]["T"].update(steps=10**30), ["panels.T.steps = 1", "up to 1e15"]),
+        (lambda c: c["settings"]["T"].update(steps=10**30), ["settings.T.steps = 1", "up to 1e15"]),
         (lambda c: c["methods"].update(a={"method": "mask_drpo"}, b={"method": "mask_drp"}), ["methods.b", "mask_drp"]),
         (
             lambda c: c["methods"].update(p={"method": "drpo", "options": {"delta": "1e-1"}}),
             ["methods.p.options.delta = '1e-1'", "without a point"],
         ),
-        (lambda c: c["panels"]["T"].update(tokens={1: 2}), ["panels.T.tokens: the name 1 is no text"]),
+        (lambda c: c["settings"]["T"].update(tokens={1: 2}), ["settings.T.tokens: the name 1 is no text"]),
         (lambda c: c.update(title=yaml.safe_load("2026-01-01")), ["title = datetime.date(2026, 1, 1)"]),
         (lambda c: c.update(title="a\nb"), ["title = 'a\\nb': allowed is text on one line"]),
         (lambda c: c["worlds"].update({"..": c["worlds"]["sort_3_40"]}), ["worlds", "'..' does not match"]),
@@ -92,14 +92,17 @@ def test_a_copied_configuration_does_not_write_over_what_it_was_copied_from(tmp_
             lambda c: c["worlds"]["sort_3_40"].update(train_prompts=9881),
             ["train_prompts + test_prompts = 9897", "9880 distinct sets"],
         ),
-        (lambda c: c["panels"]["T"].update(prompt_length=4), ["panels.T.prompt_length = 4: allowed is >= 5"]),
-        (lambda c: c["panels"]["T"].update(prompts=128), ["panels.T.prompts = 128: allowed is 1 to train_prompts"]),
-        (lambda c: c["panels"]["T"].update(tokens={}), ["panels.T.tokens.ks", "vocabulary size 45 of world sort_3_40"]),
+        (lambda c: c["settings"]["T"].update(prompt_length=4), ["settings.T.prompt_length = 4: allowed is >= 5"]),
+        (lambda c: c["settings"]["T"].update(prompts=128), ["settings.T.prompts = 128: allowed is 1 to train_prompts"]),
+        (
+            lambda c: c["settings"]["T"].update(tokens={}),
+            ["settings.T.tokens.ks", "vocabulary size 45 of world sort_3_40"],
+        ),
         # Did you mean?
         (lambda c: c.update(scorring={}), ["did you mean 'scoring'?"]),
-        (lambda c: c["panels"]["T"].update(Mini_batch=1), ["did you mean 'mini_batches'?"]),
-        (lambda c: c["panels"]["T"].update(rollout_precision="bf61"), ["rollout_precision", "did you mean 'bf16'?"]),
-        (lambda c: c["panels"]["T"].update(world="sort_3_4"), ["did you mean 'sort_3_40'?"]),
+        (lambda c: c["settings"]["T"].update(Mini_batch=1), ["did you mean 'mini_batches'?"]),
+        (lambda c: c["settings"]["T"].update(rollout_precision="bf61"), ["rollout_precision", "did you mean 'bf16'?"]),
+        (lambda c: c["settings"]["T"].update(world="sort_3_4"), ["did you mean 'sort_3_40'?"]),
         (lambda c: c["grid"][0].update(methods=["drpo_smal"]), ["grid[0].methods", "did you mean 'drpo_small'?"]),
         (lambda c: c.update(reference="dppo_topkl"), ["reference = 'dppo_topkl'", "did you mean 'dppo_topk_kl'?"]),
     ],
@@ -126,7 +129,7 @@ def test_a_sweep_is_a_method_for_each_combination() -> None:
         "drpo": {"sweep": {"delta": [0.05, 12.5], "ratio_cap": [5.0, None]}, "title": "DRPO"},
         "mask": {"method": "dppo_binary_kl", "sweep": {"delta": [0.1, [0.05, 0.2]]}},
     }
-    config["grid"] = [{"panels": ["T"], "methods": ["mask", "pg_is"], "seeds": [0]}]
+    config["grid"] = [{"settings": ["T"], "methods": ["mask", "pg_is"], "seeds": [0]}]
     grid = Grid.check(config, "good.yaml")
     assert list(config["methods"]) == [
         "pg_is",
@@ -140,7 +143,7 @@ def test_a_sweep_is_a_method_for_each_combination() -> None:
         "title": "DRPO, delta 12.5, ratio_cap none",
     }
     assert [key[1] for key in grid.keys("grid")] == ["mask_delta_0.1", "mask_delta_0.05-0.2", "pg_is"]
-    assert len({label["title"] for label in grid.labels().values()}) == 7
+    assert len({variant["title"] for variant in grid.variants().values()}) == 7
     # A configuration that was checked once may be checked again.
     assert Grid.check(copy.deepcopy(config), "good.yaml").keys() == grid.keys()
 
@@ -182,17 +185,20 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda p, f: p["task"].update(name="owm"), "panels.Own.task.name = 'owm': no task of .*did you mean 'own'"),
+        (lambda p, f: p["task"].update(name="owm"), "settings.Own.task.name = 'owm': no task of .*did you mean 'own'"),
         (
             lambda p, f: p["task"].update(include_path="none"),
-            "panels.Own.task.include_path = none: no such file or dir",
+            "settings.Own.task.include_path = none: no such file or dir",
         ),
         (lambda p, f: p["task"].update(include_path=str(f / "reward.py")), "include_path = .*: allowed is a directory"),
         (
             lambda p, f: p.update(model_path=str(f / "data.parquet")),
-            "panels.Own.model_path = .*: allowed is a directory",
+            "settings.Own.model_path = .*: allowed is a directory",
         ),
-        (lambda p, f: p.update(val_files=[str(f / "reward.py")]), "panels.Own.val_files = .*: not a readable parquet"),
+        (
+            lambda p, f: p.update(val_files=[str(f / "reward.py")]),
+            "settings.Own.val_files = .*: not a readable parquet",
+        ),
         (
             lambda p, f: p.update(train_files=["a[1].parquet"]),
             r"train_files = a\[1\].parquet: allowed is a path without",
@@ -209,7 +215,7 @@ def test_a_users_own_files_and_task_are_checked_before_a_job(change: Any, words:
 
     config = base(tmp_path)
     Grid.check(copy.deepcopy(config), "good.yaml")
-    change(config["panels"]["Own"], tmp_path)
+    change(config["settings"]["Own"], tmp_path)
     with pytest.raises(GridError) as raised:
         Grid.check(config, "bad.yaml")
     assert re.search(words, str(raised.value)), raised.value
@@ -219,8 +225,10 @@ def test_scoring_more_problems_than_a_users_rows_is_refused_before_a_job(tmp_pat
     """field round R2-10."""
     config = base(tmp_path)
     config["scoring"]["problems"] = 9
-    config["grid"][0]["panels"] = ["Own"]
-    with pytest.raises(GridError, match="scoring.problems = 9: allowed is at most the 8 rows of panels.Own.val_files"):
+    config["grid"][0]["settings"] = ["Own"]
+    with pytest.raises(
+        GridError, match="scoring.problems = 9: allowed is at most the 8 rows of settings.Own.val_files"
+    ):
         Grid.check(config, "bad.yaml")
 
 
@@ -242,4 +250,4 @@ def test_random_faults_end_in_acceptance_or_in_one_line() -> None:
 
 def test_the_number_of_runs_is_said_in_one_line() -> None:
     grid = Grid.check(copy.deepcopy(CONFIG), "good.yaml")
-    assert grid.summary() == "[grid] tiny: 4 runs (1 panel, 2 methods, 2 seeds)"
+    assert grid.summary() == "[grid] tiny: 4 runs (1 setting, 2 methods, 2 seeds)"

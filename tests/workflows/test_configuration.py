@@ -20,40 +20,40 @@ from workflows.grid import Grid, GridError
     ("change", "words"),
     [
         (lambda c: c.update(metods={}), ["metods"]),
-        (lambda c: c["panels"]["T"].update(learning_rate=1), ["learning_rate"]),
-        (lambda c: c["panels"]["T"].update(lr=-1), ["panels.T.lr", "-1"]),
-        (lambda c: c["panels"]["T"].update(lr="1e-4"), ["panels.T.lr", "'1e-4' is not of type 'number'", "1.0e-4"]),
-        (lambda c: c["panels"]["T"].update(steps=True), ["panels.T.steps", "True is not of type 'integer'"]),
+        (lambda c: c["settings"]["T"].update(learning_rate=1), ["learning_rate"]),
+        (lambda c: c["settings"]["T"].update(lr=-1), ["settings.T.lr", "-1"]),
+        (lambda c: c["settings"]["T"].update(lr="1e-4"), ["settings.T.lr", "'1e-4' is not of type 'number'", "1.0e-4"]),
+        (lambda c: c["settings"]["T"].update(steps=True), ["settings.T.steps", "True is not of type 'integer'"]),
         (lambda c: c.update(reference="ppo"), ["reference = 'ppo'", "dppo_topk_kl, drpo_small"]),
         (lambda c: c["scoring"].update(problems=17), ["scoring.problems = 17", "sort_3_40.test_prompts = 16"]),
         (lambda c: c["methods"].update({True: None}), ["methods: the name True is no text"]),
         (lambda c: c.update(tier="reference"), ["tier", "reference"]),
-        (lambda c: c["panels"]["T"].update(lr=float("inf")), ["panels.T.lr = inf", "finite number"]),
+        (lambda c: c["settings"]["T"].update(lr=float("inf")), ["settings.T.lr = inf", "finite number"]),
         (lambda c: c.update(trackers=["mlflow"]), ["trackers", "'mlflow'", "tensorboard"]),
         (lambda c: c.update(mismatch={"engines": ["sglang"]}), ["mismatch.engines[0]", "'sglang'", "'hf', 'vllm'"]),
-        (lambda c: c["panels"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
-        (lambda c: c["panels"]["T"].update(mini_batches=3), ["mini_batches = 3", "divisor", "prompts = 4"]),
+        (lambda c: c["settings"]["T"].update(top_k=99), ["top_k = 99", "vocabulary size 45"]),
+        (lambda c: c["settings"]["T"].update(mini_batches=3), ["mini_batches = 3", "divisor", "prompts = 4"]),
         (
             lambda c: c["methods"].update(predictive={"options": {"tail": "full"}}),
-            ["panels.T.top_k = 5", "its size 45"],
+            ["settings.T.top_k = 5", "its size 45"],
         ),
         (
-            lambda c: c["panels"]["T"].update(mini_batches=1) or c["methods"].update(minirl={}),
-            ["panels.T, methods.minirl", "panel.mini_batches = 1", "recomputed anchor"],
+            lambda c: c["settings"]["T"].update(mini_batches=1) or c["methods"].update(minirl={}),
+            ["settings.T, methods.minirl", "setting.mini_batches = 1", "recomputed anchor"],
         ),
         (
-            lambda c: c["panels"]["T"].update(micro_batch=2) or c["methods"].update(sat={}),
-            ["methods.sat: panel.micro_batch = 2", "whole mini-batch of 8"],
+            lambda c: c["settings"]["T"].update(micro_batch=2) or c["methods"].update(sat={}),
+            ["methods.sat: setting.micro_batch = 2", "whole mini-batch of 8"],
         ),
-        (lambda c: c["panels"]["T"].update(world="sort"), ["panels.T.world = 'sort'", "sort_3_40"]),
+        (lambda c: c["settings"]["T"].update(world="sort"), ["settings.T.world = 'sort'", "sort_3_40"]),
         (lambda c: c["methods"].update(drop=None), ["methods.drop", "unknown method 'drop'", "dppo_topk_kl, "]),
         (lambda c: c["methods"]["drpo_small"].update(options={"delta": 0}), ["delta = 0", "number > 0"]),
         (lambda c: c["methods"]["drpo_small"].update(options={"detla": 1}), ["unknown option 'detla'", "delta"]),
         (lambda c: c["grid"][0].update(methods=["ppo"]), ["grid[0].methods = 'ppo'", "dppo_topk_kl"]),
-        (lambda c: c["grid"][0].update(panels=["U"]), ["grid[0].panels = 'U'", "allowed are the names"]),
+        (lambda c: c["grid"][0].update(settings=["U"]), ["grid[0].settings = 'U'", "allowed are the names"]),
         (lambda c: c["grid"][0].update(seeds=[-1]), ["seeds", "-1"]),
-        (lambda c: c["panels"]["T"].update(model_path="x"), ["both 'world' and 'model_path'"]),
-        (lambda c: c["panels"]["T"].update(train_precision="int8"), ["train_precision", "int8", "fp8_bf16"]),
+        (lambda c: c["settings"]["T"].update(model_path="x"), ["both 'world' and 'model_path'"]),
+        (lambda c: c["settings"]["T"].update(train_precision="int8"), ["train_precision", "int8", "fp8_bf16"]),
         (lambda c: c["models"]["xs"].update(kind="llama"), ["models.xs.kind", "llama", "qwen3_moe"]),
         (lambda c: c["models"]["xs"].update(experts=2, experts_per_token=3), ["experts_per_token = 3", "1 to", "= 2"]),
     ],
@@ -90,16 +90,19 @@ def test_the_shipped_tiers_are_valid(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for path in (ROOT / "workflows" / "config").glob("*.yaml"):
         grid = Grid.check(yaml.safe_load(path.read_text()), path.name)
-        assert grid.keys() or grid.token_cells()
+        assert grid.keys() or grid.token_runs()
     monkeypatch.chdir(ROOT / "tests")
-    with pytest.raises(GridError, match="panels.bf16.model_path = results/real/source/model: no such file"):
+    with pytest.raises(GridError, match="settings.bf16.model_path = results/real/source/model: no such file"):
         Grid.check(yaml.safe_load((ROOT / "workflows" / "config" / "real.yaml").read_text()), "real.yaml")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda c: c["panels"]["T"].update(learning_rate=1), ["bad.yaml: panels.T", "learning_rate", "allowed are"]),
+        (
+            lambda c: c["settings"]["T"].update(learning_rate=1),
+            ["bad.yaml: settings.T", "learning_rate", "allowed are"],
+        ),
         (lambda c: c["methods"].update(drop=None), ["bad.yaml", "unknown method 'drop'", "dppo_topk_kl, "]),
     ],
 )
@@ -118,7 +121,7 @@ def test_snakemake_stops_before_any_job(
 def test_a_users_own_model_data_and_reward_train_through_the_pipeline(
     project: Project, tiny_world: Any, tmp_path: Path
 ) -> None:
-    """Without an lm-eval task the panel is trained and reported, not scored. One cell, for real.
+    """Without an lm-eval task the setting is trained and reported, not scored. One run, for real.
 
     Afterwards each of two files of the model that hold no weights is changed, and the training is due again (R2-7).
     """
@@ -126,10 +129,10 @@ def test_a_users_own_model_data_and_reward_train_through_the_pipeline(
     model = tmp_path / "model"
     shutil.copytree(tiny_world.model, model)
     own_model(config, tiny_world, model_path=str(model))
-    config |= {"tier": "own", "worlds": {}, "models": {}, "grid": [{"panels": ["T"], "seeds": [0]}]}
+    config |= {"tier": "own", "worlds": {}, "models": {}, "grid": [{"settings": ["T"], "seeds": [0]}]}
     config["methods"] = {"drpo": {}}
     project.write_config(config, "own.yaml")
-    target = "results/own/runs/panel~T/method~drpo/seed~0/manifest.json"
+    target = "results/own/runs/setting~T/variant~drpo/seed~0/manifest.json"
     project.snakemake(target, config="own.yaml")
     assert (project.root / target).exists()
     plan = project.planned(config="own.yaml")
@@ -146,7 +149,7 @@ def test_missing_files_of_a_user_are_named(tiny_world: Any) -> None:
     for name, value in (("model_path", "no/model"), ("train_files", ["no.parquet"])):
         config = copy.deepcopy(CONFIG)
         own_model(config, tiny_world, **{name: value})
-        with pytest.raises(GridError, match=rf"bad.yaml: panels.T.{name} = no.*: no such file or directory"):
+        with pytest.raises(GridError, match=rf"bad.yaml: settings.T.{name} = no.*: no such file or directory"):
             Grid.check(config, "bad.yaml")
 
 
@@ -161,16 +164,16 @@ def test_the_conda_environment_has_the_pins_of_the_constraints() -> None:
 
 
 def test_a_mixture_in_fp8_end_to_end_is_scored_as_it_was_trained(project: Project) -> None:
-    """From warm start to score through Snakemake, one cell; the start is scored in the same precision."""
+    """From warm start to score through Snakemake, one run; the start is scored in the same precision."""
     config = copy.deepcopy(CONFIG)
-    config |= {"tier": "fp8", "methods": {"drpo": {}}, "grid": [{"panels": ["T"], "seeds": [0]}]}
+    config |= {"tier": "fp8", "methods": {"drpo": {}}, "grid": [{"settings": ["T"], "seeds": [0]}]}
     config["models"]["xs"] |= {"kind": "qwen3_moe", "experts": 4}
-    config["panels"]["T"] |= {"train_precision": "fp8", "rollout_precision": "fp8"}
+    config["settings"]["T"] |= {"train_precision": "fp8", "rollout_precision": "fp8"}
     project.write_config(config, "fp8.yaml")
-    cell = "panel~T/method~drpo/seed~0"
-    project.snakemake(f"results/fp8/scores/{cell}.json", config="fp8.yaml")
-    scores = json.loads((project.root / f"results/fp8/scores/{cell}.json").read_text())
+    run = "setting~T/variant~drpo/seed~0"
+    project.snakemake(f"results/fp8/scores/{run}.json", config="fp8.yaml")
+    scores = json.loads((project.root / f"results/fp8/scores/{run}.json").read_text())
     assert scores["quantise"] == "fp8" and [entry["step"] for entry in scores["checkpoints"]] == [0, 3]
-    assert "trained with" not in (project.root / f"results/fp8/logs/score/{cell}.log").read_text()
-    manifest = json.loads((project.root / f"results/fp8/runs/{cell}/manifest.json").read_text())
+    assert "trained with" not in (project.root / f"results/fp8/logs/score/{run}.log").read_text()
+    manifest = json.loads((project.root / f"results/fp8/runs/{run}/manifest.json").read_text())
     assert manifest["worker"]["train_precision"]["quantise"] == "fp8"

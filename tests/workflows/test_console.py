@@ -17,7 +17,7 @@ from snakemake_interface_logger_plugins.common import LogEvent
 
 from workflows.console import Board, Console, cause_in, in_words, install
 
-CELL = {"panel": "A", "method": "drpo", "seed": "1"}
+RUN = {"setting": "A", "method": "drpo", "seed": "1"}
 
 
 class Told:
@@ -70,7 +70,7 @@ def told() -> Told:
 def test_a_finished_run_tells_count_and_time_left_of_its_kind(told: Told) -> None:
     """Two at a time: after 60 s one has ended and one is half through what the first took."""
     for jobid in (0, 1):
-        assert told.start(jobid, **{**CELL, "seed": str(jobid)}) == ""
+        assert told.start(jobid, **{**RUN, "seed": str(jobid)}) == ""
         told.now += 30 * (jobid == 0)
     told.now = 60
     # 60 s each for three others, of which 30 are behind; two at a time.
@@ -78,7 +78,7 @@ def test_a_finished_run_tells_count_and_time_left_of_its_kind(told: Told) -> Non
         "[train 1/4] A drpo seed 0: done in 60 s; about 75 s left for the other 3\n"
     )
     for jobid in (1, 2, 3):
-        told.start(jobid, **CELL)
+        told.start(jobid, **RUN)
         line = told(LogEvent.JOB_FINISHED, job_id=jobid)
     assert line == "[train 4/4] A drpo seed 1: done in 0 s\n"
 
@@ -95,12 +95,12 @@ def test_a_short_job_and_snakemakes_own_remarks_are_not_told(told: Told) -> None
 def test_a_failed_run_is_told_by_name_cause_and_log_and_again_at_the_end(told: Told, tmp_path: Path) -> None:
     log = tmp_path / "run.log"
     log.write_text("loading\nerror: lr = -1: allowed is a positive number\n")
-    told.start(0, **CELL)
+    told.start(0, **RUN)
     text = f"FAILED train A drpo seed 1\n  error: lr = -1: allowed is a positive number\n  log: {log}\n"
     noise = "RuleException:\nCalledProcessError in file x:\nCommand 'python x' returned non-zero exit status 2."
     assert told(LogEvent.ERROR, noise, logging.ERROR, exception="RuleException") == ""
     assert told.fail(0, log) == text
-    told.start(1, **CELL)
+    told.start(1, **RUN)
     told(LogEvent.JOB_FINISHED, job_id=1)
     end = told.end()
     assert end.startswith(f"\n1 job failed:\n{text}1 of 5 jobs are done (train 1/4). ")
@@ -112,7 +112,7 @@ def test_a_job_ended_by_a_signal_is_told_so(told: Told) -> None:
     for jobid, status in ((0, "137"), (1, "3")):
         message = f"Command 'set -euo pipefail;  run {jobid}  now' returned non-zero exit status {status}."
         told(LogEvent.ERROR, message, logging.ERROR, exception="RuleException")
-        told.start(jobid, **CELL)
+        told.start(jobid, **RUN)
     assert "error: ended by signal SIGKILL; without" in told.fail(0, command="run 0 now")
     assert "error: ended with exit status 3" in told.fail(1, command="run 1 now")
 
@@ -122,7 +122,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_names_no_failure(told: Told, t
     log = tmp_path / "run.log"
     log.write_text("Traceback (most recent call last):\n  File x\nKeyboardInterrupt\n")
     for jobid in (0, 1):
-        told.start(jobid, **CELL)
+        told.start(jobid, **RUN)
     assert told.fail(0, log) == ""
     assert told(None, "Terminating processes on user request, this might take some time.") == ""
     assert told.fail(1) == ""
@@ -131,7 +131,7 @@ def test_an_interrupted_run_says_how_to_go_on_and_names_no_failure(told: Told, t
 
 def test_a_failure_before_ctrl_c_is_still_told(told: Told, tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text("error: bad\n")
-    told.start(0, **CELL)
+    told.start(0, **RUN)
     told.fail(0, tmp_path / "run.log")
     told(None, "Terminating processes on user request, this might take some time.")
     end = told.end()

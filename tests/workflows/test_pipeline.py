@@ -45,7 +45,7 @@ def coefficient(signals: Signals, config: MethodConfig) -> Tensor:
 '''
 
 
-# Loaded by every Python of a run: kills it, shell and Snakemake included, when half of a cell's results are staged.
+# Loaded by every Python of a run: kills it, shell and Snakemake included, when half of a run's results are staged.
 KILL_WHILE_PUBLISHING = """
 import os, signal
 
@@ -103,7 +103,7 @@ def test_touching_an_input_re_runs_nothing(project: Project) -> None:
 
 def test_a_deleted_run_is_made_again_alone_and_equal(project: Project) -> None:
     before = made(project)
-    shutil.rmtree(project.results / "runs" / project.cell("drpo_small", 1))
+    shutil.rmtree(project.results / "runs" / project.run_config("drpo_small", 1))
     plan = project.planned()
     assert plan.pop("train") == 1 and plan.pop("score") == 1 and set(plan) == DOWNSTREAM
     project.snakemake()
@@ -113,9 +113,9 @@ def test_a_deleted_run_is_made_again_alone_and_equal(project: Project) -> None:
 @pytest.mark.parametrize(
     ("change", "trained", "others"),
     [
-        (lambda c: c["methods"]["drpo_small"]["options"].update(delta=0.2), 2, {"score", "labels"}),
-        (lambda c: c["panels"]["T"].update(lr=2.0e-3), 4, {"score"}),
-        (lambda c: c["panels"]["T"].update(lag=0), 4, {"score"}),
+        (lambda c: c["methods"]["drpo_small"]["options"].update(delta=0.2), 2, {"score", "variants"}),
+        (lambda c: c["settings"]["T"].update(lr=2.0e-3), 4, {"score"}),
+        (lambda c: c["settings"]["T"].update(staleness=0), 4, {"score"}),
         (lambda c: c["warm_start"].update(target=0.25), 4, {"score", "warm_start"}),
         (lambda c: c["worlds"]["sort_3_40"].update(seed=1), 4, {"score", "warm_start", "world"}),
         (lambda c: c["scoring"].update(problems=9), 0, {"score"}),
@@ -141,7 +141,7 @@ def test_a_changed_setting_re_runs_what_it_affects(
 def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Project, tmp_path: Path) -> None:
     """Adds a method, kills everything inside its training and then while results are published, recovers.
 
-    Only its cells are made, the rest is untouched; of an unfinished cell nothing is in the place of its results.
+    Only its runs are made, the rest is untouched; of an unfinished run nothing is in the place of its results.
     """
     before = made(project)
     (project.root / "methods" / "catalogue" / "half_gradient.py").write_text(DUMMY)
@@ -149,7 +149,9 @@ def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Proje
     config["methods"]["half_gradient"] = None
     project.write_config(config)
     plan = project.planned()
-    assert plan["train"] == 2 and plan["score"] == 2 and set(plan) == DOWNSTREAM | {"train", "score", "labels", "lists"}
+    assert (
+        plan["train"] == 2 and plan["score"] == 2 and set(plan) == DOWNSTREAM | {"train", "score", "variants", "lists"}
+    )
 
     running = subprocess.Popen(
         project.command(),
@@ -159,7 +161,7 @@ def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Proje
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    log = project.results / "work" / project.cell("half_gradient", 0) / "metrics.jsonl"
+    log = project.results / "work" / project.run_config("half_gradient", 0) / "metrics.jsonl"
     deadline = time.monotonic() + 240
     while not (log.exists() and len(log.read_text().splitlines()) >= 2):
         assert running.poll() is None and time.monotonic() < deadline, "the run ended before it could be killed"
@@ -181,16 +183,16 @@ def test_a_new_method_is_one_file_and_one_line_even_through_kills(project: Proje
         start_new_session=True,
     )
     assert stopped.returncode == -signal.SIGKILL
-    cells = [project.cell("half_gradient", seed) for seed in (0, 1)]
-    assert any((project.results / "work" / cell / "published").exists() for cell in cells)
-    assert not [path for cell in cells for path in (project.results / "runs" / cell).rglob("*") if path.is_file()]
+    runs = [project.run_config("half_gradient", seed) for seed in (0, 1)]
+    assert any((project.results / "work" / run / "published").exists() for run in runs)
+    assert not [path for run in runs for path in (project.results / "runs" / run).rglob("*") if path.is_file()]
 
     project.snakemake("--unlock")
     project.snakemake("--rerun-incomplete")
     assert project.planned() == {}
     after = made(project)
     changed = {name for name in before if after[name] != before[name]}
-    shared = ("tables/", "figures/", "report.html", "labels.json", "manifest.json", "lists/")
+    shared = ("tables/", "figures/", "report.html", "variants.json", "manifest.json", "lists/")
     assert all(name.startswith(shared) for name in changed)
     assert b"Half gradient" in after["figures/curves.svg"] and b"Half gradient" in after["report.html"]
     assert b"half_gradient" in after["tables/summary.csv"] and b"half_gradient" in after["tables/scores.csv"]

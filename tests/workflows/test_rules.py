@@ -34,8 +34,8 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     config = copy.deepcopy(CONFIG)
     config["title"] = BRACES
     config["methods"]["drpo_small"]["title"] = BRACES
-    config["panels"]["P"] = {**config["panels"]["T"], "tokens": {"update": "own"}}
-    config["token_grid"] = [{"panels": ["P"], "methods": ["dppo_topk_kl"], "seeds": [0]}]
+    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own"}}
+    config["token_grid"] = [{"settings": ["P"], "methods": ["dppo_topk_kl"], "seeds": [0]}]
     path = tmp_path_factory.mktemp("rules") / "braces.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     before = dict(os.environ)
@@ -85,7 +85,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Project:
     config["title"] = BRACES
     config["methods"] = {f"drpo_{i}": {"method": "drpo", "options": {"delta": 0.1 + i / 1000}} for i in range(50)}
     config["methods"]["drpo_0"]["title"] = BRACES
-    config["grid"] = [{"panels": ["T"], "seeds": {"count": 10}}]
+    config["grid"] = [{"settings": ["T"], "seeds": {"count": 10}}]
     made.write_config(config)
     return made
 
@@ -101,10 +101,10 @@ def test_commands_stay_short_in_a_grid_of_500_runs(large: Project) -> None:
 
 def test_a_list_is_written_whole_and_read_by_the_programs(large: Project, tmp_path: Path) -> None:
     """The longest list through Snakemake's `script:`, which is no shell's argument."""
-    large.snakemake("results/tiny/lists/scores.txt", "results/tiny/labels.json", cores=1)
+    large.snakemake("results/tiny/lists/scores.txt", "results/tiny/variants.json", cores=1)
     lines = (large.results / "lists" / "scores.txt").read_text().splitlines()
-    assert len(lines) == 500 and lines[0].startswith("results/tiny/scores/panel~T/method~drpo_0/seed~0")
-    assert BRACES in (large.results / "labels.json").read_text()
+    assert len(lines) == 500 and lines[0].startswith("results/tiny/scores/setting~T/variant~drpo_0/seed~0")
+    assert BRACES in (large.results / "variants.json").read_text()
     (tmp_path / "list.txt").write_text("\n".join(str(tmp_path / f"{i} of them.json") for i in range(500)) + "\n")
     command = [sys.executable, "-m", "eval.tables", "scores", "--scores", f"@{tmp_path / 'list.txt'}", "--output"]
     done = subprocess.run([*command, str(tmp_path / "out.csv")], cwd=ROOT, capture_output=True, text=True)

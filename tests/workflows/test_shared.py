@@ -69,12 +69,12 @@ def test_of_two_made_at_the_same_time_the_first_stays(tmp_path: Path) -> None:
 
 
 def test_empty_folders_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    (tmp_path / "work" / "panel~A" / "method~x").mkdir(parents=True)
-    (tmp_path / "work" / "panel~B" / "seed~0").mkdir(parents=True)
-    (tmp_path / "work" / "panel~B" / "seed~0.lock").touch()
+    (tmp_path / "work" / "setting~A" / "variant~x").mkdir(parents=True)
+    (tmp_path / "work" / "setting~B" / "seed~0").mkdir(parents=True)
+    (tmp_path / "work" / "setting~B" / "seed~0.lock").touch()
     remove_empty(tmp_path / "work")
-    assert [path.name for path in (tmp_path / "work").rglob("*")] == ["panel~B", "seed~0.lock"]
-    (tmp_path / "work" / "panel~B" / "seed~0.lock").unlink()
+    assert [path.name for path in (tmp_path / "work").rglob("*")] == ["setting~B", "seed~0.lock"]
+    (tmp_path / "work" / "setting~B" / "seed~0.lock").unlink()
     remove_empty(tmp_path / "work")
     remove_empty(tmp_path / "never")
     assert list(tmp_path.iterdir()) == []

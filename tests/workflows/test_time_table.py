@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from workflows.scripts.time_table import collect, told
+from workflows.scripts.time_table import collect, summarise
 
 HEAD = "s\th:m:s\tmax_rss\n"
 
 
 @pytest.fixture
 def timings(tmp_path: Path) -> Path:
-    """Two runs in panel A, one in B, of which one ended before it was sampled; one job of another stage."""
+    """Two runs in setting A, one in B, of which one ended before it was sampled; one job of another stage."""
     files = {
-        "record/panel~A/method~x/seed~0.tsv": "60.0\t0:01:00\t2048.0\n",
-        "record/panel~A/method~x/seed~1.tsv": "30.0\t0:00:30\t1024.0\n",
-        "record/panel~B/method~x/seed~0.tsv": "0.2\t0:00:00\tNA\n",
+        "record/setting~A/variant~x/seed~0.tsv": "60.0\t0:01:00\t2048.0\n",
+        "record/setting~A/variant~x/seed~1.tsv": "30.0\t0:00:30\t1024.0\n",
+        "record/setting~B/variant~x/seed~0.tsv": "0.2\t0:00:00\tNA\n",
         "mismatch.tsv": "5.0\t0:00:05\t100.0\n",
     }
     for name, row in files.items():
@@ -39,11 +39,11 @@ def test_stages_are_summed(timings: Path) -> None:
     assert table["wall_s"].to_dict() == {"mismatch": 5.0, "record": 90.2}
 
 
-def test_runs_are_summed_per_panel_and_told_in_a_line(timings: Path) -> None:
-    table = collect(timings / "record", listed(timings / "record"), "panel")
-    assert table["panel"].tolist() == ["A", "B"] and table["wall_s_per_job"].tolist() == [45.0, 0.2]
+def test_runs_are_summed_per_setting_and_told_in_a_line(timings: Path) -> None:
+    table = collect(timings / "record", listed(timings / "record"), "setting")
+    assert table["setting"].tolist() == ["A", "B"] and table["wall_s_per_job"].tolist() == [45.0, 0.2]
     assert table["memory_mb"].tolist()[0] == 2048.0
-    assert told(table) == "3 runs of one thread, 1.5 minutes of wall time together, at most 2.0 GB each"
+    assert summarise(table) == "3 runs of one thread, 1.5 minutes of wall time together, at most 2.0 GB each"
 
 
 def test_a_folder_without_timings_is_named(tmp_path: Path) -> None:

@@ -24,13 +24,13 @@ def tokens(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Project
     """A tiny project after `snakemake tokens`: a model made before, the unmasked probe, two seeds; no main grid."""
     config = copy.deepcopy(CONFIG)
     own_model(config, tiny_world)
-    config["panels"]["T"] |= {"lr": 5.0e-3, "steps": 4, "lag": 2, "group": 8}
-    config["panels"]["T"]["tokens"] = {"update": "unmasked", "every": 1, "floor": 0.0, "share": 0.3, "ks": [1, 5]}
+    config["settings"]["T"] |= {"lr": 5.0e-3, "steps": 4, "staleness": 2, "group": 8}
+    config["settings"]["T"]["tokens"] = {"update": "unmasked", "every": 1, "floor": 0.0, "share": 0.3, "ks": [1, 5]}
     config |= {
         "worlds": {},
         "models": {},
         "grid": [],
-        "token_grid": [{"panels": ["T"], "methods": ["dppo_topk_kl"], "seeds": [0, 1]}],
+        "token_grid": [{"settings": ["T"], "methods": ["dppo_topk_kl"], "seeds": [0, 1]}],
     }
     config["mismatch"] = {"prompts": 4, "samples": 2}
     made = Project.copied(tmp_path_factory.mktemp("tokens"))
@@ -40,7 +40,7 @@ def tokens(tiny_world: Any, tmp_path_factory: pytest.TempPathFactory) -> Project
 
 
 def record(project: Project, seed: int) -> Path:
-    return project.results / "tokens" / project.cell("dppo_topk_kl", seed) / "tokens.parquet"
+    return project.results / "tokens" / project.run_config("dppo_topk_kl", seed) / "tokens.parquet"
 
 
 def test_a_run_ends_with_records_tables_figures_verdicts_and_page(tokens: Project) -> None:
@@ -48,10 +48,10 @@ def test_a_run_ends_with_records_tables_figures_verdicts_and_page(tokens: Projec
     for name in TABLES:
         with (tokens.results / "tables" / f"tokens_{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
-        assert rows and {row["panel"] for row in rows} == {"T"}, name
+        assert rows and {row["setting"] for row in rows} == {"T"}, name
     with (tokens.results / "verdicts" / "tokens.csv").open() as file:
         verdicts = list(csv.DictReader(file))
-    assert {row["setting"] for row in verdicts} == {"panel T, unmasked update"}
+    assert {row["setting"] for row in verdicts} == {"setting T, unmasked update"}
     page = (tokens.results / "tokens.html").read_text()
     drawn = {path.stem.removeprefix("token_"): path for path in (tokens.results / "figures").glob("token_*.svg")}
     assert set(FIGURES) <= set(drawn) and all("</svg>" in path.read_text() for path in drawn.values())
@@ -64,7 +64,7 @@ def test_a_run_ends_with_records_tables_figures_verdicts_and_page(tokens: Projec
 def test_the_time_of_the_runs_is_told(tokens: Project) -> None:
     with (tokens.results / "timings" / "tokens.csv").open() as file:
         (row,) = csv.DictReader(file)
-    assert (row["panel"], row["jobs"]) == ("T", "2") and float(row["wall_s"]) > 0
+    assert (row["setting"], row["jobs"]) == ("T", "2") and float(row["wall_s"]) > 0
     assert "[tokens] 2 runs of one thread, " in (tokens.root / "output.txt").read_text()
 
 

@@ -32,13 +32,13 @@ except GridError as error:
     raise WorkflowError(str(error))
 print(GRID.summary(), file=sys.stderr)
 
-CELLS = GRID.cells()
-TOKEN_CELLS = GRID.token_cells()
-TOKEN_FIRST = next(iter(TOKEN_CELLS.values()), None)
+RUNS = GRID.runs()
+TOKEN_RUNS = GRID.token_runs()
+TOKEN_FIRST = next(iter(TOKEN_RUNS.values()), None)
 RESULTS = GRID.results
-SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["panel", "method", "seed"]))
-ALL_CELLS = list(SPACE.instance_patterns)
-SCORED_CELLS = [path for path, cell in CELLS.items() if GRID.source(cell.panel_name).task]
+SPACE = Paramspace(pd.DataFrame(GRID.keys(), columns=["setting", "variant", "seed"]))
+ALL_RUNS = list(SPACE.instance_patterns)
+SCORED_RUNS = [path for path, run in RUNS.items() if GRID.source(run.setting_name).task]
 
 # By this mark of its processes `make recover` finds jobs that a killed Snakemake has left; no input of any.
 os.environ.update({"TETHER_RESULTS": os.path.abspath(RESULTS)})
@@ -46,13 +46,13 @@ console.install(logger, workflow.output_settings, config["tier"])
 
 
 wildcard_constraints:
-    panel=r"[^/~]+",
-    method=r"[^/~]+",
+    setting=r"[^/~]+",
+    variant=r"[^/~]+",
     seed=r"\d+",
 
 
-def cell_of(wildcards, cells=CELLS):
-    return cells[GRID.path(wildcards.panel, wildcards.method, wildcards.seed)]
+def run_of(wildcards, runs=RUNS):
+    return runs[GRID.path(wildcards.setting, wildcards.variant, wildcards.seed)]
 
 
 def sources(*patterns):
@@ -72,62 +72,62 @@ def program(*modules):
     return relative(dependencies.program_files(*modules))
 
 
-labels = GRID.labels
+variants = GRID.variants
 
 
-def training_inputs(wildcards, cells=CELLS):
-    return training_inputs_of(cell_of(wildcards, cells))
+def training_inputs(wildcards, runs=RUNS):
+    return training_inputs_of(run_of(wildcards, runs))
 
 
-def training_inputs_of(cell):
+def training_inputs_of(run):
     """Model, data and reward of a training, with its program: the list that a restart point keeps to."""
-    return [*panel_inputs(cell.panel_name), *program(*dependencies.training_modules(cell))]
+    return [*setting_inputs(run.setting_name), *program(*dependencies.training_modules(run))]
 
 
 @cache
-def panel_inputs(panel):
-    """What the trainings of a panel read; of the model, what `model_files` names before there is one."""
-    cell = next(cell for cell in (*CELLS.values(), *TOKEN_CELLS.values()) if cell.panel_name == panel)
-    read = relative(dependencies.files_read(cell))
-    beside = [path for path in read if os.path.dirname(path) != cell.model]
-    return sorted({f"{cell.model}/config.json", *beside, *model_files(cell)})
+def setting_inputs(setting):
+    """What the trainings of a setting read; of the model, what `model_files` names before there is one."""
+    run = next(run for run in (*RUNS.values(), *TOKEN_RUNS.values()) if run.setting_name == setting)
+    read = relative(dependencies.files_read(run))
+    beside = [path for path in read if os.path.dirname(path) != run.model]
+    return sorted({f"{run.model}/config.json", *beside, *model_files(run)})
 
 
-def model_files(cell):
+def model_files(run):
     """The files that decide what a model directory holds: of the toy model, or those of a user's that are read."""
-    if GRID.config["panels"][cell.panel_name].get("world"):
-        return [f"{cell.model}/{name}" for name in ("model.safetensors", "tokenizer.json")]
-    return relative(model_folder.model_files(Path(cell.model)))
+    if GRID.config["settings"][run.setting_name].get("world"):
+        return [f"{run.model}/{name}" for name in ("model.safetensors", "tokenizer.json")]
+    return relative(model_folder.model_files(Path(run.model)))
 
 
 def task_files(wildcards):
     """A user's own task: its YAML and Python files."""
-    path = GRID.source(wildcards.panel).task.get("include_path")
+    path = GRID.source(wildcards.setting).task.get("include_path")
     return sources(f"{path}/**/*.yaml", f"{path}/**/*.py") if path else []
 
 
 def scored_checkpoints(wildcards):
     """STEP=DIR of the start and of every exported checkpoint."""
-    cell = cell_of(wildcards)
-    panel = cell.panel
-    steps = list(range(panel.export_every, panel.steps, panel.export_every)) if panel.export_every else []
+    run = run_of(wildcards)
+    setting = run.setting
+    steps = list(range(setting.export_every, setting.steps, setting.export_every)) if setting.export_every else []
     folder = f"{RESULTS}/runs/{SPACE.wildcard_pattern}/checkpoints".format(**dict(wildcards.items()))
-    return [f"0={cell.model}", *(f"{step}={folder}/step_{step}" for step in [*steps, panel.steps])]
+    return [f"0={run.model}", *(f"{step}={folder}/step_{step}" for step in [*steps, setting.steps])]
 
 
 def trained_quantisation(wildcards):
     """Checkpoints are scored as they were trained; the start too, so that a curve is of one kind."""
-    return TRAIN_PRECISIONS[cell_of(wildcards).panel.train_precision].quantise
+    return TRAIN_PRECISIONS[run_of(wildcards).setting.train_precision].quantise
 
 
 def include_path(wildcards):
-    path = GRID.source(wildcards.panel).task.get("include_path")
+    path = GRID.source(wildcards.setting).task.get("include_path")
     return ["--include-path", path] if path else []
 
 
-def timings(*stages, **cells_of):
-    """Benchmark files of this configuration: of single jobs by name, of a rule's cells by rule=cells."""
-    names = [*stages, *(f"{rule}/{cell}" for rule, cells in cells_of.items() for cell in cells)]
+def timings(*stages, **runs_of):
+    """Benchmark files of this configuration: of single jobs by name, of a rule's runs by rule=runs."""
+    names = [*stages, *(f"{rule}/{run}" for rule, runs in runs_of.items() for run in runs)]
     return [f"{RESULTS}/timings/{name}.tsv" for name in names]
 
 
@@ -137,7 +137,7 @@ def folder_of(wildcards, output):
 
 
 def mismatch_inputs(wildcards):
-    """Model and data of the token study's first panel. Asked for before any job runs, so a missing engine is too."""
+    """Model and data of the token study's first setting. Asked for before any job runs, so a missing engine is too."""
     try:
         GRID.check_engines(vllm_installed())
     except GridError as error:
@@ -154,11 +154,11 @@ def record_memory(wildcards):
     back, the rollout's weights of several ages, activations. The tier `real` states 8.5 GB so and was measured at 8.3.
     A model that is yet to be made is a toy's.
     """
-    cell = cell_of(wildcards, TOKEN_CELLS)
-    files = [path for path in model_files(cell) if os.path.isfile(path)]
+    run = run_of(wildcards, TOKEN_RUNS)
+    files = [path for path in model_files(run) if os.path.isfile(path)]
     copy = sum(map(os.path.getsize, files)) / 2**20
     if files:
-        with open(f"{cell.model}/config.json") as file:
+        with open(f"{run.model}/config.json") as file:
             settings = json.load(file)
         # Stored in 16 bits, trained in 32.
         copy *= 2 if "16" in str(settings.get("dtype", settings.get("torch_dtype"))) else 1
@@ -166,10 +166,10 @@ def record_memory(wildcards):
 
 
 def mismatch_arguments(wildcards):
-    """Model, data and lengths of the token study's first panel, and as many responses as fit in memory."""
-    cell = TOKEN_FIRST
-    given = {"model": cell.model, "data": cell.val_files[0], "reward": cell.reward_function.path}
-    given |= {"prompt-length": cell.panel.prompt_length, "response-length": cell.panel.response_length}
-    given |= {"top-k": cell.panel.top_k, **config["mismatch"]}
+    """Model, data and lengths of the token study's first setting, and as many responses as fit in memory."""
+    run = TOKEN_FIRST
+    given = {"model": run.model, "data": run.val_files[0], "reward": run.reward_function.path}
+    given |= {"prompt-length": run.setting.prompt_length, "response-length": run.setting.response_length}
+    given |= {"top-k": run.setting.top_k, **config["mismatch"]}
     engines = given.pop("engines")
     return [*(text for name, value in given.items() for text in (f"--{name}", str(value))), "--engines", *engines]

@@ -3,7 +3,7 @@
 
 localrules:
     lists,
-    labels,
+    variants,
     manifest,
     tables,
     curves,
@@ -12,23 +12,23 @@ localrules:
 
 
 # In the order of the configuration.
-PANEL_NAMES = [name for name in config["panels"] if name in {key[0] for key in GRID.keys()}]
-PANELS = [config["panels"][name] for name in PANEL_NAMES]
-TOYS = {key[0] for key in GRID.keys() if "world" in config["panels"][key[0]]}
-MADE = [f"world/{name}" for name in sorted({config["panels"][panel]["world"] for panel in TOYS})]
+SETTING_NAMES = [name for name in config["settings"] if name in {key[0] for key in GRID.keys()}]
+SETTINGS = [config["settings"][name] for name in SETTING_NAMES]
+TOYS = {key[0] for key in GRID.keys() if "world" in config["settings"][key[0]]}
+MADE = [f"world/{name}" for name in sorted({config["settings"][setting]["world"] for setting in TOYS})]
 MADE += [f"warm_start/{name}" for name in sorted(map(GRID.warm_start, TOYS))]
 TABLES = expand(f"{RESULTS}/tables/{{name}}.csv", name=["scores", "curves", "summary"])
 
 
 # What grows with the grid reaches a program by a file, one argument a line: a shell's command has a limit of 128 kB.
 LISTS = {
-    "runs": [f"{RESULTS}/runs/{cell}" for cell in ALL_CELLS],
-    "scores": [f"{RESULTS}/scores/{cell}.json" for cell in SCORED_CELLS],
-    "manifests": [f"{RESULTS}/runs/{cell}/manifest.json" for cell in ALL_CELLS],
+    "runs": [f"{RESULTS}/runs/{run}" for run in ALL_RUNS],
+    "scores": [f"{RESULTS}/scores/{run}.json" for run in SCORED_RUNS],
+    "manifests": [f"{RESULTS}/runs/{run}/manifest.json" for run in ALL_RUNS],
     "config": [json.dumps(config, sort_keys=True)],
-    "timings": timings("derive", *dict.fromkeys(MADE), train=ALL_CELLS, score=SCORED_CELLS),
-    "records": [f"{RESULTS}/tokens/{cell}/tokens.parquet" for cell in TOKEN_CELLS],
-    "record_timings": timings(record=TOKEN_CELLS),
+    "timings": timings("derive", *dict.fromkeys(MADE), train=ALL_RUNS, score=SCORED_RUNS),
+    "records": [f"{RESULTS}/tokens/{run}/tokens.parquet" for run in TOKEN_RUNS],
+    "record_timings": timings(record=TOKEN_RUNS),
 }
 
 
@@ -48,16 +48,16 @@ rule lists:
         "../scripts/write.py"
 
 
-rule labels:
+rule variants:
     output:
-        ensure(f"{RESULTS}/labels.json", non_empty=True),
+        ensure(f"{RESULTS}/variants.json", non_empty=True),
     log:
-        f"{RESULTS}/logs/labels.log",
+        f"{RESULTS}/logs/variants.log",
     conda:
         "../envs/tether.yaml"
     params:
         # In the order of the configuration, which is the order of colours.
-        text=lambda wildcards: json.dumps(labels()) + "\n",
+        text=lambda wildcards: json.dumps(variants()) + "\n",
     script:
         "../scripts/write.py"
 
@@ -105,7 +105,7 @@ rule tables:
 rule curves:
     input:
         curves=f"{RESULTS}/tables/curves.csv",
-        labels=rules.labels.output,
+        variants=rules.variants.output,
         code=program("eval.figures.curves"),
     output:
         report(
@@ -118,9 +118,9 @@ rule curves:
     conda:
         "../envs/tether.yaml"
     params:
-        panels=PANEL_NAMES,
+        settings=SETTING_NAMES,
     shell:
-        "python -m eval.figures.curves --curves {input.curves:q} --labels {input.labels:q} --panels {params.panels:q} --output {output:q} > {log:q} 2>&1"
+        "python -m eval.figures.curves --curves {input.curves:q} --variants {input.variants:q} --settings {params.settings:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule report:
@@ -128,13 +128,13 @@ rule report:
         tables=TABLES,
         figure=rules.curves.output,
         theory=expand(rules.theory.output, figure=THEORY),
-        labels=rules.labels.output,
+        variants=rules.variants.output,
         derivations=rules.derive.output.json,
         page=rules.derive.output.page,
         agreement=rules.agree.output.json,
         manifest=rules.manifest.output,
         # For the number of parameters.
-        models=sorted({path for cell in CELLS.values() for path in model_files(cell)}),
+        models=sorted({path for run in RUNS.values() for path in model_files(run)}),
         code=program("eval.report"),
     output:
         ensure(f"{RESULTS}/report.html", non_empty=True),
@@ -145,14 +145,14 @@ rule report:
     params:
         title=lambda wildcards: config["title"],
         page=os.path.relpath(rules.derive.output.page, RESULTS),
-        panels=PANEL_NAMES,
-        models=sorted({cell.model for cell in CELLS.values()}),
+        settings=SETTING_NAMES,
+        models=sorted({run.model for run in RUNS.values()}),
         # The default limits are the toy world's; they would be false on another model or task.
-        limits="" if all("world" in panel for panel in PANELS) else "--limits workflows/report/own_limits.json",
+        limits="" if all("world" in setting for setting in SETTINGS) else "--limits workflows/report/own_limits.json",
     shell:
         "python -m eval.report --title {params.title:q} --figure {input.figure:q} --table {input.tables:q} "
-        "--labels {input.labels:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} --derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} "
-        "--panels {params.panels:q} --model {params.models:q} {params.limits} "
+        "--variants {input.variants:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} --derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} "
+        "--settings {params.settings:q} --model {params.models:q} {params.limits} "
         "--output {output:q} > {log:q} 2>&1"
 
 

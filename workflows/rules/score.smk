@@ -1,11 +1,11 @@
-"""lm-eval scores a cell's checkpoints, the start included, in one process that shares the imports."""
+"""lm-eval scores a run's checkpoints, the start included, in one process that shares the imports."""
 
 
 rule score:
     input:
         rules.train.output.checkpoints,
-        data=lambda wildcards: cell_of(wildcards).val_files,
-        start=lambda wildcards: model_files(cell_of(wildcards)),
+        data=lambda wildcards: run_of(wildcards).val_files,
+        start=lambda wildcards: model_files(run_of(wildcards)),
         task=task_files,
         # Not all of eval/: another table re-scores nothing.
         code=[*program("eval.score", "eval.tasks.sort.utils"), *sources("eval/tasks/**/*.yaml")],
@@ -27,7 +27,7 @@ rule score:
         timing=f"{RESULTS}/timings/score/{SPACE.wildcard_pattern}.json",
         pass_at=[k for k in (1, 4, 16) if k <= config["scoring"]["repeats"]],
         checkpoints=lambda wildcards: [f"--checkpoint={item}" for item in scored_checkpoints(wildcards)],
-        task=lambda wildcards: GRID.source(wildcards.panel).task["name"],
+        task=lambda wildcards: GRID.source(wildcards.setting).task["name"],
         include=include_path,
         sampling=[
             f"--{name.replace('_', '-')}={config['scoring'][name]}"
@@ -35,7 +35,7 @@ rule score:
             if name in config["scoring"]
         ],
         quantise=trained_quantisation,
-        tokens=lambda wildcards: cell_of(wildcards).panel.response_length,
+        tokens=lambda wildcards: run_of(wildcards).setting.response_length,
     shell:
         "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task:q} {params.include:q} "
         "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "

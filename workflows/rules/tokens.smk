@@ -12,7 +12,7 @@ localrules:
     tokens,
 
 
-TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["panel", "method", "seed"]))
+TOKEN_SPACE = Paramspace(pd.DataFrame(GRID.keys("token_grid"), columns=["setting", "variant", "seed"]))
 TOKEN_RECORDS = LISTS["records"]
 TOKEN_TABLES = expand(
     f"{RESULTS}/tables/tokens_{{name}}.csv", name=["seeds", "summary", "sweep", "causes", "changes", "open"]
@@ -30,12 +30,12 @@ TOKEN_FIGURES = {
 }
 # The page shows the short tables; these two are long, and drawn.
 TOKEN_SHOWN = [path for path in TOKEN_TABLES if not path.endswith(("tokens_sweep.csv", "tokens_changes.csv"))]
-TOKEN_PANELS = {cell.panel_name: config["panels"][cell.panel_name] for cell in TOKEN_CELLS.values()}
+TOKEN_SETTINGS = {run.setting_name: config["settings"][run.setting_name] for run in TOKEN_RUNS.values()}
 
 
 use rule train as record with:
     input:
-        lambda wildcards: training_inputs(wildcards, TOKEN_CELLS),
+        lambda wildcards: training_inputs(wildcards, TOKEN_RUNS),
     output:
         ensure(f"{RESULTS}/tokens/{SPACE.wildcard_pattern}/tokens.parquet", non_empty=True),
     log:
@@ -46,7 +46,7 @@ use rule train as record with:
         mem_mb=record_memory,
         runtime=60,
     params:
-        cell=lambda wildcards: json.dumps(cell_of(wildcards, TOKEN_CELLS).dump(), sort_keys=True),
+        run=lambda wildcards: json.dumps(run_of(wildcards, TOKEN_RUNS).dump(), sort_keys=True),
 
 
 rule token_tables:
@@ -69,7 +69,7 @@ rule token_tables:
 
 rule mismatch:
     input:
-        # Of the first panel: model and data are the same for all of a tier's token panels.
+        # Of the first setting: model and data are the same for all of a tier's token settings.
         mismatch_inputs,
         code=program("workflows.tools.mismatch.command"),
     output:
@@ -118,7 +118,7 @@ rule token_page:
         tables=[*TOKEN_SHOWN, f"{RESULTS}/tables/mismatch.csv"],
         figures=expand(rules.token_figure.output, name=TOKEN_FIGURES),
         # For the number of parameters.
-        models=sorted({path for cell in TOKEN_CELLS.values() for path in model_files(cell)}),
+        models=sorted({path for run in TOKEN_RUNS.values() for path in model_files(run)}),
         code=program("eval.tokens.page"),
     output:
         ensure(f"{RESULTS}/tokens.html", non_empty=True),
@@ -129,10 +129,10 @@ rule token_page:
     params:
         title=lambda wildcards: f"The token study: {config['title']}",
         settings=lambda wildcards: json.dumps(
-            {"panels": TOKEN_PANELS, "token_grid": config["token_grid"]}, sort_keys=True
+            {"settings": TOKEN_SETTINGS, "token_grid": config["token_grid"]}, sort_keys=True
         ),
-        toy="--toy" if all("world" in panel for panel in TOKEN_PANELS.values()) else "",
-        models=sorted({cell.model for cell in TOKEN_CELLS.values()}),
+        toy="--toy" if all("world" in setting for setting in TOKEN_SETTINGS.values()) else "",
+        models=sorted({run.model for run in TOKEN_RUNS.values()}),
     shell:
         "python -m eval.tokens.page --title {params.title:q} --verdicts {input.verdicts:q} --table {input.tables:q} "
         "--figure {input.figures:q} --settings {params.settings:q} --model {params.models:q} {params.toy} --output {output:q} > {log:q} 2>&1"

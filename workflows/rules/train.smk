@@ -1,6 +1,6 @@
-"""One job per cell of the grid: verl trains a model with one method and one seed.
+"""One job per run of the grid: verl trains a model with one method and one seed.
 
-Cells do not share a process: imports are an eighth of a cell's time, and a job of its own can be killed, resumed,
+Runs do not share a process: imports are an eighth of a run's time, and a job of its own can be killed, resumed,
 re-run and sent to another machine alone.
 """
 
@@ -27,13 +27,13 @@ rule train:
     threads: 1
     resources:
         # A Ray is a dozen processes.
-        mem_mb=lambda wildcards: NEEDED_MB[cell_of(wildcards).panel.runner],
+        mem_mb=lambda wildcards: NEEDED_MB[run_of(wildcards).setting.runner],
         runtime=60,
     params:
         # A function of wildcards only: Snakemake does not track one that takes the inputs.
-        cell=lambda wildcards: json.dumps(cell_of(wildcards).dump(), sort_keys=True),
+        run=lambda wildcards: json.dumps(run_of(wildcards).dump(), sort_keys=True),
     shell:
-        "python -m methods.backend.launch --json {params.cell:q} 2> {log:q}"
+        "python -m methods.backend.launch --json {params.run:q} 2> {log:q}"
 
 
 onsuccess:

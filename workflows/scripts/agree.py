@@ -23,7 +23,7 @@ from methods.catalogue import drpo
 from methods.directions import TAIL_RULES, full_direction, reduced_direction, sampled_slot
 from methods.measures import MEASURES, Measure, reduced_value
 from methods.signals import Support
-from methods.support import Masses, masses, united
+from methods.support import Masses, masses, with_sampled
 from workflows.files import write_text
 
 # Both sides are float64; a tail is one minus a sum, so a measure that divides by it loses a few digits.
@@ -40,7 +40,7 @@ class Row:
     support: Support
 
     @property
-    def cells(self) -> Masses:
+    def classes(self) -> Masses:
         return masses(self.support, len(self.mu))
 
     @property
@@ -48,7 +48,7 @@ class Row:
         return self.support.ids[self.support.valid].tolist()
 
     @property
-    def proved_cells(self) -> tuple[list[float], list[float], float, float]:
+    def proved_classes(self) -> tuple[list[float], list[float], float, float]:
         """mu and pi on the support, then the tail masses, as the formulas want them."""
         outside = [i for i in range(len(self.mu)) if i not in self.kept]
         masses_kept = (table[self.kept].tolist() for table in (self.mu, self.pi))
@@ -66,7 +66,7 @@ def positions(rows: int, seed: int) -> Iterator[Row]:
         mu, pi = (torch.from_numpy(z).softmax(-1) for z in (logits, moved))
         sampled = int(random.choice(size, p=mu.numpy()))
         candidates = mu.topk(int(random.integers(1, size - 1))).indices
-        ids, valid = united(candidates, torch.tensor(sampled))
+        ids, valid = with_sampled(candidates, torch.tensor(sampled))
         yield Row(mu, pi, sampled, Support(ids, mu[ids].log(), pi[ids].log(), valid))
 
 
@@ -76,16 +76,16 @@ def measure_pairs(measure: Measure, row: Row) -> Iterator[tuple[torch.Tensor, fl
     yield measure.value(row.mu, row.pi), formulas.divergence(name, mu, pi)
     full = full_direction(measure, row.mu, row.pi, torch.tensor(row.sampled))
     yield full, formulas.direction_full(mu, pi, row.sampled, measure=name)
-    cells, proved_cells, kept = row.cells, row.proved_cells, row.kept
-    reduced = reduced_value(measure, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)
-    yield reduced, formulas.divergence_topk(name, *proved_cells)
+    classes, proved_classes, kept = row.classes, row.proved_classes, row.kept
+    reduced = reduced_value(measure, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail)
+    yield reduced, formulas.divergence_topk(name, *proved_classes)
     squares = float(row.pi.square().sum())
-    collision = squares - sum(p * p for p in proved_cells[1])
+    collision = squares - sum(p * p for p in proved_classes[1])
     slot = sampled_slot(row.support)
     for rule in TAIL_RULES:
-        ours = reduced_direction(measure, cells, slot, rule, torch.tensor(squares, dtype=torch.float64))
+        ours = reduced_direction(measure, classes, slot, rule, torch.tensor(squares, dtype=torch.float64))
         place, unseen = kept.index(row.sampled), len(mu) - len(kept)
-        yield ours, formulas.direction_topk(*proved_cells, place, unseen, rule, collision, measure=name)
+        yield ours, formulas.direction_topk(*proved_classes, place, unseen, rule, collision, measure=name)
 
 
 def token_pairs(row: Row) -> Iterator[tuple[str, torch.Tensor, float]]:

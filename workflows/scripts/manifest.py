@@ -29,7 +29,9 @@ def main() -> int:
     collected = {
         "config": json.loads(args.config.read_text()),
         "versions": manifests[0]["versions"],
-        "runs": {f"{m['cell']['panel_name']}/{m['cell']['label']}/{m['cell']['seed']}": m["worker"] for m in manifests},
+        "runs": {
+            f"{m['run']['setting_name']}/{m['run']['variant']}/{m['run']['seed']}": m["worker"] for m in manifests
+        },
     }
     write_text(args.output, json.dumps(collected, indent=1, sort_keys=True) + "\n")
     return 0

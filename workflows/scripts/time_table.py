@@ -1,4 +1,4 @@
-"""Where the time goes: Snakemake's benchmark files, summed per stage, or the runs of one stage per panel.
+"""Where the time goes: Snakemake's benchmark files, summed per stage, or the runs of one stage per setting.
 
 python -m workflows.scripts.time_table --timings DIR --files @LIST --output FILE
 python -m workflows.scripts.time_table --timings DIR/record --files @LIST --runs --output FILE
@@ -36,7 +36,7 @@ def collect(folder: Path, files: Sequence[Path], name: str) -> pd.DataFrame:
     return out.reset_index()[[name, "jobs", "wall_s", "wall_s_per_job", "memory_mb"]].round(1)
 
 
-def told(table: pd.DataFrame) -> str:
+def summarise(table: pd.DataFrame) -> str:
     """The runs of a stage in one line. A run has one thread, so its wall time is no less than its CPU time."""
     minutes, memory = table["wall_s"].sum() / 60, table["memory_mb"].max() / 1024
     runs = f"{table['jobs'].sum()} runs of one thread"
@@ -49,13 +49,13 @@ def main() -> int:
     )
     parser.add_argument("--timings", type=Path, required=True, help="folder below which the first level names a row")
     parser.add_argument("--files", type=Path, nargs="*", required=True, help="benchmark files of this grid")
-    parser.add_argument("--runs", action="store_true", help="per panel, and all runs in one line")
+    parser.add_argument("--runs", action="store_true", help="per setting, and all runs in one line")
     parser.add_argument("--output", type=Path, required=True)
     args = parser.parse_args()
-    table = collect(args.timings, args.files, "panel" if args.runs else "stage")
+    table = collect(args.timings, args.files, "setting" if args.runs else "stage")
     write_text(args.output, table.to_csv(index=False))
     if args.runs:
-        print(f"[tokens] {told(table)}")
+        print(f"[tokens] {summarise(table)}")
         return 0
     print("[time] where the time went (seconds, all jobs of a stage together)")
     print(table.to_string(index=False))

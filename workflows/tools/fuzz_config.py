@@ -3,7 +3,7 @@
 python -m workflows fuzz --count 2000 --seed 0
 
 Keys are dropped, renamed and doubled, values replaced, in every section and through --config. An accepted configuration
-must also give what the workflow computes from it before a job: cells, verl's settings, labels, the line of counts.
+must also give what the workflow computes from it before a job: runs, verl's settings, variants, the line of counts.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import yaml
 from snakemake.cli import parse_config
 from snakemake.utils import update_config
 
-from methods.backend.cell import Cell
 from methods.backend.recipe import verl_overrides
+from methods.backend.run_config import RunConfig
 from workflows.config_file import LOADER, check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
@@ -39,7 +39,7 @@ SECTIONS: tuple[str, ...] = (
     "worlds",
     "models",
     "warm_start",
-    "panels",
+    "settings",
     "methods",
     "grid",
     "token_grid",
@@ -101,7 +101,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def base(folder: Path) -> dict[str, Any]:
-    """A configuration with every section, a toy panel and one of the user's own, whose files are made in `folder`."""
+    """A configuration with every section, a toy setting and one of the user's own, whose files are made in `folder`."""
     (folder / "model").mkdir(exist_ok=True)
     (folder / "model" / "config.json").write_text('{"vocab_size": 45}')
     (folder / "reward.py").write_text("def compute_score(**_):\n    return 0.0\n")
@@ -109,7 +109,7 @@ def base(folder: Path) -> dict[str, Any]:
     (folder / "tasks" / "own.yaml").write_text("task: own\ngeneration_kwargs: {do_sample: true}\n")
     data = folder / "data.parquet"
     pd.DataFrame({"prompt": ["x"] * 8}).to_parquet(data)
-    shared: dict[str, Any] = {"lr": 1.0e-3, "prompts": 4, "group": 4, "mini_batches": 2, "steps": 3, "lag": 1}
+    shared: dict[str, Any] = {"lr": 1.0e-3, "prompts": 4, "group": 4, "mini_batches": 2, "steps": 3, "staleness": 1}
     shared |= {
         "top_k": 5,
         "save_every": 1,
@@ -127,7 +127,7 @@ def base(folder: Path) -> dict[str, Any]:
         "worlds": {"sort_3_40": {"numbers": 3, "limit": 40, "train_prompts": 64, "test_prompts": 16, "seed": 0}},
         "models": {"xs": {"hidden": 32, "layers": 1, "heads": 1, "kind": "qwen3"}},
         "warm_start": {"target": 0.2, "batch": 128, "lr": 0.004},
-        "panels": {
+        "settings": {
             "T": {"world": "sort_3_40", "model": "xs", **shared, "tokens": {"update": "own", "every": 1, "ks": [1, 5]}},
             "Own": {**own, **shared},
         },
@@ -137,8 +137,8 @@ def base(folder: Path) -> dict[str, Any]:
             "small": {"method": "drpo", "options": {"delta": 0.15}},
             "drpo": {"sweep": {"delta": [0.05, 0.1]}},
         },
-        "grid": [{"panels": ["T", "Own"], "methods": ["small", "drpo"], "seeds": [0, 1]}],
-        "token_grid": [{"panels": ["T"], "methods": "all", "seeds": {"count": 2}}],
+        "grid": [{"settings": ["T", "Own"], "methods": ["small", "drpo"], "seeds": [0, 1]}],
+        "token_grid": [{"settings": ["T"], "methods": "all", "seeds": {"count": 2}}],
         "mismatch": {"prompts": 8, "samples": 2, "engines": ["hf"]},
         "scoring": {"repeats": 4, "problems": 8, "seed": 0},
         "trackers": ["tensorboard"],
@@ -186,11 +186,11 @@ def outcome(text: str, overrides: list[str], folder: Path) -> str:
 
 
 def _downstream(grid: Grid) -> None:
-    for cells in (grid.cells(), grid.token_cells()):
-        for cell in cells.values():
-            assert Cell.parse(json.dumps(cell.dump()), "") is not None
-            verl_overrides(cell)
-    json.dumps([grid.labels(), grid.config], allow_nan=False)
+    for runs in (grid.runs(), grid.token_runs()):
+        for run in runs.values():
+            assert RunConfig.parse(json.dumps(run.dump()), "") is not None
+            verl_overrides(run)
+    json.dumps([grid.variants(), grid.config], allow_nan=False)
     grid.summary()
 
 

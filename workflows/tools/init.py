@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def init(args: argparse.Namespace) -> int:
     """Run the command: 0, or 2 with one line that says what is wrong; nothing is written then."""
     # Late: `doctor` has to start where something that this needs does not.
-    from methods.backend.panel import CellError
+    from methods.backend.setting import ConfigError
     from workflows.grid import GridError
     from workflows.tools.own_model import InitError, configure
 
     try:
         for line in configure(args):
             print(line)
-    except (InitError, CellError, GridError) as error:
+    except (InitError, ConfigError, GridError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
-from methods.backend.cell import Cell
 from methods.backend.run.checks import check
 from methods.backend.run.data_check import load_tokenizer, prompt_tokens, read_rows, reward_scores
 from methods.backend.run.model_check import model_settings, positions
+from methods.backend.run_config import RunConfig
 from workflows.grid import Grid
 from workflows.tools.init import RESPONSE_LENGTH
 
@@ -26,29 +26,29 @@ class InitError(ValueError):
 
 
 def configure(args: argparse.Namespace) -> list[str]:
-    """Check everything, write the file, and return what is to be said. Raises InitError, CellError, GridError."""
+    """Check everything, write the file, and return what is to be said. Raises InitError, ConfigError, GridError."""
     output: Path = args.output
     if output.exists():
         raise InitError(f"--output = {output}: it exists; allowed is a new file")
     if bool(args.task) != bool(args.include_path):
         raise InitError("--task, --include-path: allowed are both or neither")
     tier = re.sub(r"[^A-Za-z0-9_.-]", "_", output.stem).lstrip(".-") or "mine"
-    panel, tokenizer = _panel(args)
-    validation = read_rows("val_files", panel["val_files"][0])
+    setting, tokenizer = _setting(args)
+    validation = read_rows("val_files", setting["val_files"][0])
     config: dict[str, Any] = {
         "tier": tier,
         "title": f"Trust-region methods on {Path(args.model).resolve().name}",
-        "panels": {"own": panel},
+        "settings": {"own": setting},
         "methods": METHODS,
-        "grid": [{"panels": ["own"], "seeds": {"count": 1}}],
+        "grid": [{"settings": ["own"], "seeds": {"count": 1}}],
         "scoring": {"repeats": REPEATS, "problems": min(PROBLEMS, len(validation)), "seed": 0},
     }
     grid = Grid.check(yaml.safe_load(yaml.safe_dump(config)), str(output))
-    cells = list(grid.cells().values())
-    for cell in cells:
-        check(cell)
+    runs = list(grid.runs().values())
+    for run in runs:
+        check(run)
     if args.task:
-        _find_task(args, panel, config["scoring"])
+        _find_task(args, setting, config["scoring"])
     output.parent.mkdir(parents=True, exist_ok=True)
     temporary = output.with_name(output.name + ".tmp")
     temporary.write_text(
@@ -56,50 +56,50 @@ def configure(args: argparse.Namespace) -> list[str]:
         + yaml.safe_dump(config, sort_keys=False)
     )
     temporary.replace(output)
-    return [*_findings(args, cells[0], tokenizer), *_next(args, output, len(cells))]
+    return [*_findings(args, runs[0], tokenizer), *_next(args, output, len(runs))]
 
 
-def _panel(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
-    """The panel's settings, and the tokenizer with the template that it will have."""
+def _setting(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
+    """The setting's settings, and the tokenizer with the template that it will have."""
     try:
         model = model_settings(args.model)
     except ValueError as error:
         raise InitError(f"--model = {error}") from None
     path, _, name = args.reward.partition(":")
     train = [row for file in args.data for row in read_rows("--data", file)]
-    panel: dict[str, Any] = {
+    setting: dict[str, Any] = {
         "model_path": args.model,
         "train_files": list(args.data),
         "val_files": list(args.val or args.data),
         "reward_function": {"path": path, "name": name or "compute_score"},
     }
     if not _has_template(args.model):
-        panel["chat_template"] = False
-    files = {"train_files": panel["train_files"], "val_files": panel["val_files"]}
+        setting["chat_template"] = False
+    files = {"train_files": setting["train_files"], "val_files": setting["val_files"]}
     prompts = min(PROMPTS, len(train) // MINI_BATCHES * MINI_BATCHES)
     if prompts == 0:
         raise InitError(f"--data: {len(train)} rows; allowed are at least {MINI_BATCHES}")
-    panel |= {
-        **{"lr": 1.0e-6, "prompts": prompts, "group": GROUP, "mini_batches": MINI_BATCHES, "steps": 20, "lag": 1},
+    setting |= {
+        **{"lr": 1.0e-6, "prompts": prompts, "group": GROUP, "mini_batches": MINI_BATCHES, "steps": 20, "staleness": 1},
         **{"top_k": min(TOP_K, int(model["vocab_size"])), "save_every": 5, "validate_every": 5},
         **{"prompt_length": 1, "response_length": 1},
     }
-    tokenizer = load_tokenizer(_cell(panel), int(model["vocab_size"]))
+    tokenizer = load_tokenizer(_run(setting), int(model["vocab_size"]))
     lengths = [
         prompt_tokens(f"{field} = {file}, row {number}", row, tokenizer)
         for field, names in files.items()
         for file in names
         for number, row in enumerate(read_rows(field, file))
     ]
-    panel["prompt_length"] = max(lengths)
+    setting["prompt_length"] = max(lengths)
     limit = positions(model)
-    left = RESPONSE_LENGTH if limit is None else limit - panel["prompt_length"]
+    left = RESPONSE_LENGTH if limit is None else limit - setting["prompt_length"]
     if left < 1:
-        raise InitError(f"--data: a prompt of {panel['prompt_length']} tokens; the model has {limit} positions")
-    panel["response_length"] = args.response_length or min(RESPONSE_LENGTH, left)
+        raise InitError(f"--data: a prompt of {setting['prompt_length']} tokens; the model has {limit} positions")
+    setting["response_length"] = args.response_length or min(RESPONSE_LENGTH, left)
     if args.task:
-        panel["task"] = {"name": args.task, "include_path": args.include_path}
-    return panel, tokenizer
+        setting["task"] = {"name": args.task, "include_path": args.include_path}
+    return setting, tokenizer
 
 
 def _has_template(folder: str) -> bool:
@@ -111,15 +111,17 @@ def _has_template(folder: str) -> bool:
         raise InitError(f"--model = {folder}: its tokenizer does not load ({error})") from None
 
 
-def _cell(panel: dict[str, Any]) -> Cell:
+def _run(setting: dict[str, Any]) -> RunConfig:
     own = {"model_path": "model", "train_files": "train_files", "val_files": "val_files"}
-    fields = {name: panel[key] for key, name in own.items()} | {"reward_function": panel["reward_function"]}
-    settings = {key: value for key, value in panel.items() if key not in (*own, "reward_function", "task")}
+    fields = {name: setting[key] for key, name in own.items()} | {"reward_function": setting["reward_function"]}
+    settings = {key: value for key, value in setting.items() if key not in (*own, "reward_function", "task")}
     method = next(iter(METHODS))
-    return Cell.build({"label": method, "method": method, "seed": 0, "output": "", "panel": settings, **fields})
+    return RunConfig.build(
+        {"variant": method, "method": method, "seed": 0, "output": "", "setting": settings, **fields}
+    )
 
 
-def _find_task(args: argparse.Namespace, panel: dict[str, Any], scoring: dict[str, Any]) -> None:
+def _find_task(args: argparse.Namespace, setting: dict[str, Any], scoring: dict[str, Any]) -> None:
     """As scoring will find it: its name, filter and sampling settings."""
     from eval.files import InputError
     from eval.harness import RepeatedTask, quiet
@@ -129,28 +131,28 @@ def _find_task(args: argparse.Namespace, panel: dict[str, Any], scoring: dict[st
         RepeatedTask(
             args.task,
             repeats=scoring["repeats"],
-            data=Path(panel["val_files"][0]).resolve(),
+            data=Path(setting["val_files"][0]).resolve(),
             problems=scoring["problems"],
             include_path=[Path(args.include_path).resolve()],
-            max_new_tokens=panel["response_length"],
+            max_new_tokens=setting["response_length"],
         ).build()
     except (InputError, OSError) as error:
         raise InitError(f"--task = {args.task}: {error}") from None
 
 
-def _findings(args: argparse.Namespace, cell: Cell, tokenizer: Any) -> list[str]:
-    model, panel = model_settings(args.model), cell.panel
-    train = [row for file in cell.train_files for row in read_rows("train_files", file)]
+def _findings(args: argparse.Namespace, run: RunConfig, tokenizer: Any) -> list[str]:
+    model, setting = model_settings(args.model), run.setting
+    train = [row for file in run.train_files for row in read_rows("train_files", file)]
     lengths = sorted(prompt_tokens("", row, tokenizer) for row in train)
     first = tokenizer.apply_chat_template(train[0]["prompt"], add_generation_prompt=True, tokenize=False)
-    scores = ", ".join(f"{text!r} {score:g}" for text, score in reward_scores(cell, train[0]))
-    sources = sorted({str(row["data_source"]) for file in cell.val_files for row in read_rows("val_files", file)})
+    scores = ", ".join(f"{text!r} {score:g}" for text, score in reward_scores(run, train[0]))
+    sources = sorted({str(row["data_source"]) for file in run.val_files for row in read_rows("val_files", file)})
     return [
         f"model     {model['model_type']}, {model['vocab_size']} ids, {positions(model)} positions",
-        f"template  {'the tokenizer has none: contents as they are' if panel.chat_template is False else 'its own'}; "
+        f"template  {'the tokenizer has none: contents as they are' if setting.chat_template is False else 'its own'}; "
         f"the first prompt is {_short(first)}",
         f"prompts   {len(train)}, of {lengths[0]} to {lengths[-1]} tokens (median {lengths[len(lengths) // 2]})",
-        f"response  up to {panel.response_length} tokens",
+        f"response  up to {setting.response_length} tokens",
         f"validated on {', '.join(sources)}" + ("" if args.val else " (the training prompts: no --val was given)"),
         f"reward    on the first row: {_short(scores, 160)}",
         f"scored    by {args.task}" if args.task else "scored    not at all: no --task was given",

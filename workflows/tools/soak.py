@@ -48,7 +48,7 @@ def soak(kills: int, seed: int, runner: str = "inprocess") -> int:
             equal = killed.contents() == whole.contents()
             left = _left(killed) + _left(whole)
         finally:
-            for process in killed.running() + whole.running():
+            for process in killed.living_processes() + whole.living_processes():
                 process.kill()
     print(
         f"[soak] {runner}: {done} of {kills} kills, {steps} steps, at most {worst} lost (restart points every "
@@ -64,7 +64,7 @@ def _kill_again_and_again(training: Training, waiting: list[Kill]) -> tuple[int,
     while True:
         kill = waiting.pop(0) if waiting else None
         hit = training.run(kill)
-        after = training.resumed()
+        after = training.resumed_from()
         if line and after is None:
             print(f"{line}   killed before", flush=True)
         elif line and after is not None:
@@ -74,7 +74,9 @@ def _kill_again_and_again(training: Training, waiting: list[Kill]) -> tuple[int,
         if not hit or kill is None:
             return done, worst
         done, step = done + 1, max(0, training.rows() - 1)
-        line = f"[soak]{done:>6}  {kill.moment:<8}  {kill.victim:<28}{step:>9}{'yes' if training.saving() else 'no':>8}"
+        line = (
+            f"[soak]{done:>6}  {kill.moment:<8}  {kill.victim:<28}{step:>9}{'yes' if training.is_saving() else 'no':>8}"
+        )
         if training.output.exists():
             print(f"{line}   published already", flush=True)
             return done, worst
@@ -82,6 +84,6 @@ def _kill_again_and_again(training: Training, waiting: list[Kill]) -> tuple[int,
 
 def _left(training: Training, patience: float = 60.0) -> list[psutil.Process]:
     deadline = time.monotonic() + patience
-    while (left := training.running()) and time.monotonic() < deadline:
+    while (left := training.living_processes()) and time.monotonic() < deadline:
         time.sleep(0.2)
     return left

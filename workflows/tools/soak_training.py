@@ -18,12 +18,12 @@ from typing import Any
 import psutil
 
 SAVE_EVERY = 2
-PANEL = {
+SETTING = {
     "lr": 1e-3,
     "prompts": 8,
     "group": 4,
     "mini_batches": 2,
-    "lag": 2,
+    "staleness": 2,
     "top_k": 5,
     "reference_kl": 0.01,
     "save_every": SAVE_EVERY,
@@ -58,7 +58,7 @@ class Kill:
 
 
 class Training:
-    """One cell, trained by as many processes as it takes."""
+    """One run, trained by as many processes as it takes."""
 
     def __init__(self, root: Path, name: str, steps: int, runner: str) -> None:
         self.root, self.output, self.steps = root, root / name, steps
@@ -66,7 +66,7 @@ class Training:
         self.mark = uuid.uuid4().hex
         self.log = root / f"{name}.log"
         self._command = [sys.executable, "-m", "methods.backend.launch", "--json"]
-        self._command.append(json.dumps(_cell(root, self.output, {**PANEL, **RUNNERS[runner], "steps": steps})))
+        self._command.append(json.dumps(_run(root, self.output, {**SETTING, **RUNNERS[runner], "steps": steps})))
 
     def run(self, kill: Kill | None = None) -> bool:
         """Whether `kill` hit the training before it ended by itself. Raises RuntimeError where it fails unasked."""
@@ -98,7 +98,7 @@ class Training:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return True
-        hit = [each for each in self.running() if _title(each).startswith(kill.victim)]
+        hit = [each for each in self.living_processes() if _title(each).startswith(kill.victim)]
         for each in hit:
             each.kill()
         if not hit:
@@ -109,12 +109,12 @@ class Training:
             raise RuntimeError(
                 f"{kill.victim} was killed, and {BOUND_SECONDS:.0f} s later the launcher still runs"
             ) from None
-        left = [_title(each) for each in self.running()]
+        left = [_title(each) for each in self.living_processes()]
         if left:
             raise RuntimeError(f"after {kill.victim} was killed the launcher has left {', '.join(left)} running")
         return process.returncode != 0
 
-    def running(self) -> list[psutil.Process]:
+    def living_processes(self) -> list[psutil.Process]:
         """Living processes of this training, whoever is their parent."""
         found = []
         for process in psutil.process_iter():
@@ -130,11 +130,11 @@ class Training:
         log = self.work / "metrics.jsonl"
         return log.read_text().count("\n") if log.exists() else 0
 
-    def saving(self) -> bool:
+    def is_saving(self) -> bool:
         """Whether a restart point is there that is not complete."""
         return bool(self._unsealed())
 
-    def resumed(self) -> int | None:
+    def resumed_from(self) -> int | None:
         """The step that the latest process went on from; None where it did not come so far."""
         text = self.log.read_text()
         found = re.search(r"goes on after step (\d+)", text)
@@ -173,12 +173,12 @@ def prepare(root: Path) -> None:
     warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
 
 
-def _cell(root: Path, output: Path, panel: dict[str, Any]) -> dict[str, Any]:
+def _run(root: Path, output: Path, setting: dict[str, Any]) -> dict[str, Any]:
     return {
-        "label": "soak",
+        "variant": "soak",
         "method": "dppo_topk_kl",
         "seed": 0,
-        "panel": panel,
+        "setting": setting,
         "model": str(root / "model"),
         "train_files": [str(root / "world" / "train.parquet")],
         "val_files": [str(root / "world" / "test.parquet")],

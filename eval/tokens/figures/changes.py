@@ -16,24 +16,24 @@ import numpy as np
 
 from eval.figures.style import MUTED, PALETTE, new_figure, save
 from eval.tokens.changes import COLUMNS, EDGES
-from eval.tokens.figures.tables import Row, name_of, number, rows, run, settings
+from eval.tokens.figures.tables import Row, groups, name_of, number, rows, run
 
 CRITERION = "aggregated"
 # Share below 0, pooled [S].
 PAPER = {"ratio": 0.629, CRITERION: 0.651}
 TITLES = {"ratio": "kept by the ratio", CRITERION: "kept by the prediction, aggregated tail"}
 NOTE = (
-    "Tokens with D > .15 on which the criteria disagree; the outermost cells hold what lies beyond. Paper's shares [S]."
+    "Tokens with D > 0.15 on which the criteria disagree; the outermost bins hold what lies beyond. Paper's shares [S]."
 )
 
 
 def draw(table: Path, output: Path) -> None:
-    """One axes per panel and update, a histogram per keeper."""
+    """One axes per setting and update, a histogram per keeper."""
     found = rows(table, COLUMNS, criterion=CRITERION)
-    kinds = settings(found)
+    kinds = groups(found)
     figure, grid = new_figure(len(kinds), 1, (8.4, 0.5 + 2.7 * len(kinds)), NOTE)
     for kind, (axes,) in zip(kinds, grid, strict=True):
-        own = [row for row in found if (row["panel"], row["update"], row["label"]) == kind]
+        own = [row for row in found if (row["setting"], row["update"], row["variant"]) == kind]
         _histograms(axes, own)
         axes.set_title(name_of(kind), parse_math=False)
     save(figure, output, {"Title": "Realised changes of the divergence of kept tokens", "Description": NOTE})

@@ -16,24 +16,24 @@ from eval.statistics import mean_interval
 from eval.tokens.figures.tables import number, rows, run
 from methods.directions import TAIL_RULES
 
-PANELS = (
+SETTINGS = (
     ("wrong_sign", "Wrong sign", "share of tokens outside,\nagainst the whole vocabulary"),
     ("captured", "Captured divergence", "share of the full forward KL"),
     ("gap", "Gap in unsafe-keep", "predicted minus ratio"),
 )
 NOTE = (
-    "Same states and steps for every K; outside: reduced forward KL with that K above .15. Bars: 95 % t interval over "
+    "Same states and steps for every K; outside: reduced forward KL with that K above 0.15. Bars: 95 % t interval over "
     "seeds, from 3."
 )
 
 
 def draw(table: Path, output: Path) -> None:
-    """Three axes: the unmasked probe of the table's first panel, against K."""
-    found = rows(table, ["k", "rule", *(name for name, _, _ in PANELS)], update="unmasked")
-    found = [row for row in found if row["panel"] == found[0]["panel"]]
+    """Three axes: the unmasked probe of the table's first setting, against K."""
+    found = rows(table, ["k", "rule", *(name for name, _, _ in SETTINGS)], update="unmasked")
+    found = [row for row in found if row["setting"] == found[0]["setting"]]
     sizes = [k for k in dict.fromkeys(row["k"] for row in found) if k != "V"]
     figure, grid = new_figure(1, 3, (13.2, 4.0), NOTE)
-    for (column, title, unit), axes in zip(PANELS, grid[0], strict=True):
+    for (column, title, unit), axes in zip(SETTINGS, grid[0], strict=True):
         for number_of, rule in enumerate(TAIL_RULES):
             intervals = [mean_interval(_finite(found, column, k=k, rule=rule), np.random.default_rng(0)) for k in sizes]
             means = np.array([interval.mean for interval in intervals])

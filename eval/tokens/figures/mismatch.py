@@ -19,7 +19,7 @@ from eval.tokens.figures.tables import Row, number, rows, run
 
 TRAIN = "fp32"
 COLUMNS = ("engine", "rollout", "mu_low", "mu_high", "tokens", "ratio_q05", "ratio_q50", "ratio_q95", "shift_mean")
-NOTE = "The same weights on both sides, training in float32. Left: 5 %, 50 % and 95 % of the ratio in each cell of mu."
+NOTE = "The same weights on both sides, training in float32. Left: 5 %, 50 % and 95 % of the ratio in each bin of mu."
 # Name in the table -> in the figure, and what its tokens are.
 ENGINES = {
     "hf": ("Hugging Face", "one set of sampled tokens for all precisions"),

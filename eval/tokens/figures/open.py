@@ -64,7 +64,7 @@ def _shown(row: Row) -> bool:
 
 
 def _name(key: tuple[str, str], found: Sequence[Row]) -> str:
-    """`staleness: lag 2 against lag 8 (n = 5)`."""
+    """`staleness: staleness 2 against staleness 8 (n = 5)`."""
     seeds = [row["n_seeds"] for row in found if (row["question"], row["contrast"]) == key]
     return f"{key[0]}: {key[1]}  (n = {seeds[0]})"
 

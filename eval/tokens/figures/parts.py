@@ -17,7 +17,8 @@ from eval.tokens.summary import PAPER_GAP
 
 CRITERION = "aggregated"
 NOTE = (
-    "Unsafe-keep, predicted (aggregated tail) minus ratio; forward KL, D > .15, unmasked probe. Bars: 95 % t interval\n"
+    "Unsafe-keep, predicted (aggregated tail) minus ratio; forward KL, D > 0.15, unmasked probe. Bars: 95 % t "
+    "interval\n"
     "over the seeds that have the rate; hollow: fewer than 3 seeds, so none. n: disagreement tokens a seed, seeds.\n"
     "Age and training step move together within a run."
 )
@@ -29,7 +30,7 @@ def draw(table: Path, output: Path) -> None:
     found = rows(
         table, ["subset", "gap", "gap_low", "gap_high", "disagreement_per_seed", "n_used"], update="unmasked", **wanted
     )
-    found = [row for row in found if row["panel"] == found[0]["panel"] and not np.isnan(number(row, "gap"))]
+    found = [row for row in found if row["setting"] == found[0]["setting"] and not np.isnan(number(row, "gap"))]
     figure, grid = new_figure(1, 1, (8.6, 1.2 + 0.27 * len(found)), NOTE)
     axes = grid[0][0]
     for height, row in enumerate(reversed(found)):

@@ -1,4 +1,4 @@
-"""The prediction against the ratio by age of the rollout policy, within a run and for each lag that the tier has.
+"""The prediction against the ratio by age of the rollout policy, within a run and for each staleness that the tier has.
 
 python -m eval.tokens.figures.staleness --table tokens_seeds.csv --output token_staleness.svg
 """
@@ -17,41 +17,42 @@ from eval.files import InputError
 from eval.statistics import mean_interval
 from eval.tokens.axes import AXES, base_of
 from eval.tokens.figures.tables import Row, rows, run
-from eval.tokens.rates import merged
+from eval.tokens.rates import merge
 
 CRITERION = "aggregated"
 START = "age "
-LAGS = next(axis.panels for axis in AXES if axis.field == "lag")
+STALENESSES = next(axis.settings for axis in AXES if axis.field == "staleness")
 # Axes: title, unit, and its lines: rate and dashes.
 AXES_SHOWN = (
     ("Gap in unsafe-keep", "predicted minus ratio", (("gap", DASHES[0]),)),
     ("Sign accuracy", "share of tokens outside", (("sign_accuracy", DASHES[0]), ("sign_accuracy_ratio", DASHES[3]))),
 )
 NOTE = (
-    "Aggregated tail; forward KL, D > .15, unmasked probe. Ages in three lots: younger and older half of those below\n"
-    "the lag, and the lag itself. Ages below the lag exist in a run's first steps only: age and training step move\n"
+    "Aggregated tail; forward KL, D > 0.15, unmasked probe. Ages in three lots: younger and older half of those below\n"
+    "the staleness, and the staleness itself. Ages below the staleness exist in a run's first steps only: age and "
+    "training step move\n"
     "together. Bars: 95 % t interval over seeds, of levels: the open questions compare lines that share seeds.\n"
     "Rates that fewer than half of the seeds have are left out. Dotted: the ratio."
 )
 
 
 def draw(table: Path, output: Path) -> None:
-    """A line per lag panel and the base's, against the mean age of a lot."""
+    """A line per staleness setting and the base's, against the mean age of a lot."""
     wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "criterion": CRITERION}
-    found = rows(table, ["panel", "subset", "seed"], update="unmasked", **wanted)
+    found = rows(table, ["setting", "subset", "seed"], update="unmasked", **wanted)
     found = [row for row in found if row["subset"].startswith(START)]
-    present = list(dict.fromkeys(row["panel"] for row in found))
-    panels = [name for name in dict.fromkeys((base_of(present), *LAGS)) if name in present]
-    if not panels:
+    present = list(dict.fromkeys(row["setting"] for row in found))
+    settings = [name for name in dict.fromkeys((base_of(present), *STALENESSES)) if name in present]
+    if not settings:
         raise InputError(f"{table}: no rows by age")
     figure, grid = new_figure(1, len(AXES_SHOWN), (10.6, 4.4), NOTE)
     for axes, (title, unit, lines) in zip(grid[0], AXES_SHOWN, strict=True):
-        for place, panel in enumerate(panels):
-            mine = [row for row in found if row["panel"] == panel]
+        for place, setting in enumerate(settings):
+            mine = [row for row in found if row["setting"] == setting]
             for quantity, dashes in lines:
                 points = [point for point in _points(mine, quantity) if not math.isnan(point[1])]
-                # Side by side where lags share an age.
-                ages = [age + 0.12 * (place - (len(panels) - 1) / 2) for age, *_ in points]
+                # Side by side where stalenesses share an age.
+                ages = [age + 0.12 * (place - (len(settings) - 1) / 2) for age, *_ in points]
                 means = np.array([mean for _, mean, *_ in points])
                 bars = [means - [low for *_, low, _ in points], [high for *_, high in points] - means]
                 axes.errorbar(
@@ -63,19 +64,19 @@ def draw(table: Path, output: Path) -> None:
                     marker="o",
                     markersize=4,
                     linewidth=1.8,
-                    label=_name(panel, mine) if dashes == DASHES[0] else None,
+                    label=_name(setting, mine) if dashes == DASHES[0] else None,
                 )
         axes.set_xlabel("age of the rollout policy in weight syncs")
         axes.set_ylabel(unit)
         axes.set_title(title, parse_math=False)
     grid[0][0].axhline(0, color=MUTED, linewidth=1)
     for text in grid[0][0].legend(frameon=False, fontsize=9).get_texts():
-        text.set_parse_math(False)  # a panel's name
+        text.set_parse_math(False)  # a setting's name
     save(figure, output, {"Title": "The prediction by age of the rollout policy", "Description": NOTE})
 
 
 def _points(mine: Sequence[Row], quantity: str) -> list[tuple[float, float, float, float]]:
-    """(mean age, mean, low, high) of each lot; nan where fewer than half of the panel's seeds have the rate."""
+    """(mean age, mean, low, high) of each lot; nan where fewer than half of the setting's seeds have the rate."""
     ages = sorted({int(row["subset"].removeprefix(START)) for row in mine})
     younger, oldest = ages[:-1], ages[-1:]
     half = (len(younger) + 1) // 2
@@ -84,7 +85,7 @@ def _points(mine: Sequence[Row], quantity: str) -> list[tuple[float, float, floa
     for lot in filter(None, (younger[:half], younger[half:], oldest)):
         names = {f"{START}{age}" for age in lot}
         parts = [[row for row in mine if row["seed"] == seed and row["subset"] in names] for seed in seeds]
-        values = [float(merged(part).row()[quantity]) for part in parts]
+        values = [float(merge(part).row()[quantity]) for part in parts]
         known = [value for value in values if not math.isnan(value)]
         if len(known) < max(2, len(seeds) / 2):
             points.append((float(np.mean(lot)), math.nan, math.nan, math.nan))
@@ -94,10 +95,10 @@ def _points(mine: Sequence[Row], quantity: str) -> list[tuple[float, float, floa
     return points
 
 
-def _name(panel: str, mine: Sequence[Row]) -> str:
-    """`lag 8 (61 seeds)`: the oldest age is the lag."""
+def _name(setting: str, mine: Sequence[Row]) -> str:
+    """`staleness 8 (61 seeds)`: the oldest age is the staleness."""
     oldest = max(int(row["subset"].removeprefix(START)) for row in mine)
-    return f"{panel}: lag {oldest} ({len({row['seed'] for row in mine})} seeds)"
+    return f"{setting}: staleness {oldest} ({len({row['seed'] for row in mine})} seeds)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -29,16 +29,16 @@ def number(row: Row, column: str) -> float:
         raise InputError(f"token table: {column} = {row[column]!r}: allowed is a number") from error
 
 
-def settings(found: Sequence[Row]) -> list[tuple[str, str, str]]:
-    """(panel, update, label) of the rows, in order, each once."""
-    return list(dict.fromkeys((row["panel"], row["update"], row["label"]) for row in found))
+def groups(found: Sequence[Row]) -> list[tuple[str, str, str]]:
+    """(setting, update, variant) of the rows, in order, each once."""
+    return list(dict.fromkeys((row["setting"], row["update"], row["variant"]) for row in found))
 
 
-def name_of(setting: tuple[str, str, str]) -> str:
+def name_of(group: tuple[str, str, str]) -> str:
     """How a setting is called in a figure."""
-    panel, update, label = setting
+    setting, update, label = group
     step = "unmasked probe" if update == "unmasked" else f"own update of {label}"
-    return f"{panel}: {step}"
+    return f"{setting}: {step}"
 
 
 def run(module: str, description: str, draw: Callable[[Path, Path], None], arguments: Sequence[str] | None) -> int:

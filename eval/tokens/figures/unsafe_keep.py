@@ -17,7 +17,7 @@ import numpy as np
 
 from eval.figures.style import INK, MUTED, PALETTE, new_figure, save
 from eval.statistics import mean_interval
-from eval.tokens.figures.tables import Row, name_of, number, rows, run, settings
+from eval.tokens.figures.tables import Row, groups, name_of, number, rows, run
 from eval.tokens.study import IDENTITY
 from eval.tokens.summary import PAPER_GAP
 
@@ -25,19 +25,19 @@ CRITERION = "aggregated"
 # Per-seed means of the paper [S]: predicted, ratio.
 PAPER = (0.342, 0.369)
 NOTE = (
-    "Kept tokens whose divergence rose in a real update, among those on which the criteria disagree (D > .15).\n"
+    "Kept tokens whose divergence rose in a real update, among those on which the criteria disagree (D > 0.15).\n"
     "Forward KL on the recorded top K. Lines and dots: seeds. Paper: its per-seed means [S]."
 )
 
 
 def draw(table: Path, output: Path) -> None:
-    """A row of two axes per panel and update."""
+    """A row of two axes per setting and update."""
     wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "subset": "all", "criterion": CRITERION}
     found = rows(table, [*IDENTITY, "unsafe_keep", "unsafe_keep_ratio", "gap"], **wanted)
-    kinds = settings(found)
+    kinds = groups(found)
     figure, grid = new_figure(len(kinds), 2, (9.6, 0.5 + 2.9 * len(kinds)), NOTE)
     for kind, (left, right) in zip(kinds, grid, strict=True):
-        own = [row for row in found if (row["panel"], row["update"], row["label"]) == kind]
+        own = [row for row in found if (row["setting"], row["update"], row["variant"]) == kind]
         _pairs(left, own, name_of(kind))
         _differences(right, own)
     limits = [right.get_xlim() for _, right in grid]

@@ -1,4 +1,4 @@
-"""Run one cell through `verl.trainer.main_ppo` on a Ray of its own, and leave nothing of it behind."""
+"""Run one run through `verl.trainer.main_ppo` on a Ray of its own, and leave nothing of it behind."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any, TextIO
 import psutil
 
 from methods.backend import launch
-from methods.backend.cell import Cell
-from methods.backend.panel import CellError
-from methods.backend.ray.watch import RayLostError, end, runs, watching
+from methods.backend.ray.watch import RayLostError, end, runs, watch_processes
 from methods.backend.run import memory
 from methods.backend.run.log import DivergedError
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import ConfigError
 
 PLUGINS = ("methods.backend.plugin", "methods.backend.ray.trainer")
 FOLDER = "tether-ray-"
@@ -32,7 +32,7 @@ ROUNDS = 10
 ADVICE = "run the same command again: it goes on from its last restart point; ray_logs in the work folder says more"
 
 
-def train(cell: Cell) -> dict[str, Any]:
+def train(run: RunConfig) -> dict[str, Any]:
     """Train to the last step; returns what the first worker reports about itself. Raises what the trainer raised."""
     prepare_environment()
     with contextlib.redirect_stdout(sys.stderr):
@@ -43,21 +43,21 @@ def train(cell: Cell) -> dict[str, Any]:
         from methods.backend.ray.trainer import PROGRESS_FILE, REPORT_FILE
 
         if ray.is_initialized():
-            raise CellError("panel.runner = 'ray': this process is connected to a Ray already; start it without")
-        config = launch.compose(cell)
+            raise ConfigError("setting.runner = 'ray': this process is connected to a Ray already; start it without")
+        config = launch.compose(run)
     for name in (PROGRESS_FILE, REPORT_FILE):
-        (cell.work_dir / name).unlink(missing_ok=True)
-    with following(cell, cell.work_dir / PROGRESS_FILE), ray_folder(cell) as folder:
+        (run.work_dir / name).unlink(missing_ok=True)
+    with follow_progress(run, run.work_dir / PROGRESS_FILE), ray_folder(run) as folder:
         with open_dict(config):
             if config.ray_kwargs.ray_init.address == "local":
                 config.ray_kwargs.ray_init._temp_dir = str(folder)
         watch, kills = None, memory.kernel_kills()
         try:
             # verl and Ray print to stdout, which is kept for the progress line.
-            with contextlib.redirect_stdout(sys.stderr), watching(ADVICE) as watch:
+            with contextlib.redirect_stdout(sys.stderr), watch_processes(ADVICE) as watch:
                 run_ppo(config, task_runner_class=TaskRunnerV1)
         except Exception as error:
-            named = _named(error, folder / "session_latest" / "logs" / "raylet.out", cell, kills)
+            named = _named(error, folder / "session_latest" / "logs" / "raylet.out", run, kills)
             if named is error:
                 raise
             raise named from error
@@ -68,13 +68,13 @@ def train(cell: Cell) -> dict[str, Any]:
                     end(watch.seen, patience=0)
                 ray.shutdown(wait_for_processes=True)
                 end(watch.seen)
-    report = json.loads((cell.work_dir / REPORT_FILE).read_text())
+    report = json.loads((run.work_dir / REPORT_FILE).read_text())
     for name in (PROGRESS_FILE, REPORT_FILE):
-        (cell.work_dir / name).unlink()
+        (run.work_dir / name).unlink()
     return report
 
 
-def _named(error: Exception, raylet: Path, cell: Cell, kills_before: int) -> Exception:
+def _named(error: Exception, raylet: Path, run: RunConfig, kills_before: int) -> Exception:
     """The error as its cause: want of memory, which Ray tells in its own way or only in a log, or a divergence."""
     from ray.exceptions import RayError, RayTaskError
 
@@ -82,12 +82,12 @@ def _named(error: Exception, raylet: Path, cell: Cell, kills_before: int) -> Exc
         return DivergedError(str(getattr(error, "cause", error)))
     lost = isinstance(error, RayLostError) or (isinstance(error, RayError) and not isinstance(error, RayTaskError))
     log = raylet.read_text(errors="replace") if lost and raylet.exists() else ""
-    if told := memory.ray_kill(f"{log}\n{error}", cell.panel.runner):
+    if told := memory.ray_kill(f"{log}\n{error}", run.setting.runner):
         return memory.OutOfMemoryError(told)
     if lost and memory.kernel_kills() > kills_before:
         return memory.OutOfMemoryError(
             f"out of memory: the kernel has ended a process for want of it, and {str(error).partition(';')[0]}; "
-            f"{memory.advice(cell.panel.runner)}"
+            f"{memory.advice(run.setting.runner)}"
         )
     return error
 
@@ -108,14 +108,14 @@ def prepare_environment() -> None:
 
 
 @contextlib.contextmanager
-def ray_folder(cell: Cell) -> Iterator[Path]:
+def ray_folder(run: RunConfig) -> Iterator[Path]:
     """A folder for Ray's sockets and logs, removed at the end; after a failure its logs are kept with the run."""
     folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-", dir=temporary_root()))
     os.environ[MARK] = str(folder)
     try:
         yield folder
     except BaseException:
-        kept = cell.work_dir / "ray_logs"
+        kept = run.work_dir / "ray_logs"
         shutil.rmtree(kept, ignore_errors=True)
         with contextlib.suppress(OSError):
             shutil.copytree(folder / "session_latest" / "logs", kept)
@@ -135,16 +135,16 @@ def remove_orphans() -> None:
     """End what launchers that were killed have left: a trainer without launcher may still write for some seconds."""
     for folder in temporary_root().glob(f"{FOLDER}*"):
         owner = folder.name.removeprefix(FOLDER).split("-")[0]
-        if owner.isdigit() and not _owned(int(owner)):
+        if owner.isdigit() and not _launcher_lives(int(owner)):
             # Again: what is ended may have started another process while the first were looked up.
             for _ in range(ROUNDS):
-                if not (left := marked(str(folder))):
+                if not (left := processes_of(str(folder))):
                     break
                 end(left, patience=0)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _owned(launcher: int) -> bool:
+def _launcher_lives(launcher: int) -> bool:
     """Whether the launcher runs; a zombie whose parent never asks does not.
 
     A later process of its id counts as the launcher: to tell them apart by times would end a run where the clock steps.
@@ -155,7 +155,7 @@ def _owned(launcher: int) -> bool:
         return False
 
 
-def marked(folder: str) -> set[psutil.Process]:
+def processes_of(folder: str) -> set[psutil.Process]:
     """Processes of the Ray whose folder this is; only a user's own can be looked at."""
     found = set()
     for process in psutil.process_iter():
@@ -166,10 +166,10 @@ def marked(folder: str) -> set[psutil.Process]:
 
 
 @contextlib.contextmanager
-def following(cell: Cell, path: Path) -> Iterator[None]:
+def follow_progress(run: RunConfig, path: Path) -> Iterator[None]:
     """Print the progress line from what the trainer, in its own process, appends to `path`."""
     done = threading.Event()
-    thread = threading.Thread(target=_follow, args=(cell, path, done, sys.stdout), daemon=True)
+    thread = threading.Thread(target=_follow, args=(run, path, done, sys.stdout), daemon=True)
     thread.start()
     try:
         yield
@@ -178,7 +178,7 @@ def following(cell: Cell, path: Path) -> Iterator[None]:
         thread.join()
 
 
-def _follow(cell: Cell, path: Path, done: threading.Event, terminal: TextIO) -> None:
+def _follow(run: RunConfig, path: Path, done: threading.Event, terminal: TextIO) -> None:
     progress: launch.Progress | None = None
     seen, last = 0, False
     while not last:
@@ -187,7 +187,7 @@ def _follow(cell: Cell, path: Path, done: threading.Event, terminal: TextIO) -> 
         for line in lines[seen:]:
             step, data = json.loads(line)
             if progress is None:
-                progress = launch.Progress(cell, step, terminal)
+                progress = launch.Progress(run, step, terminal)
             else:
                 progress(step, data)
         seen = len(lines)

@@ -1,4 +1,4 @@
-"""The reward of verl's own reward workers (`panel.server`), with the text that the batch manager would give it."""
+"""The reward of verl's own reward workers (`setting.server`), with the text that the batch manager would give it."""
 
 from __future__ import annotations
 

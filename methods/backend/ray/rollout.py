@@ -38,7 +38,7 @@ class WorkerRollout:
             for worker, start, stop in zip(self.workers, bounds, bounds[1:], strict=False)
             if stop > start
         ]
-        return joined(ray.get(calls))
+        return join_generations(ray.get(calls))
 
 
 def _generate(actor: Any, *arguments: Any) -> Generation:
@@ -47,7 +47,7 @@ def _generate(actor: Any, *arguments: Any) -> Generation:
     return worker.rollout.generate(*arguments)
 
 
-def joined(parts: Sequence[Generation]) -> Generation:
+def join_generations(parts: Sequence[Generation]) -> Generation:
     """One generation out of those of consecutive rows, padded to the longest."""
     versions = {part.version for part in parts}
     if len(versions) != 1:
@@ -58,7 +58,7 @@ def joined(parts: Sequence[Generation]) -> Generation:
         values = [getattr(part, name) for part in parts]
         if values[0] is None:
             return None
-        return torch.cat([_widened(value, width) if value.ndim > 1 else value for value in values])
+        return torch.cat([_widen(value, width) if value.ndim > 1 else value for value in values])
 
     return Generation(
         tokens=rows("tokens"),
@@ -70,7 +70,7 @@ def joined(parts: Sequence[Generation]) -> Generation:
     )
 
 
-def _widened(values: torch.Tensor, width: int) -> torch.Tensor:
+def _widen(values: torch.Tensor, width: int) -> torch.Tensor:
     missing = width - values.shape[1]
     return torch.cat([values, values.new_zeros(values.shape[0], missing, *values.shape[2:])], dim=1)
 

@@ -163,7 +163,7 @@ class ServerRollout(BaseRollout):
         self.rank = int(os.environ.get("RANK", "0"))
         self.dtype = PrecisionType.to_dtype(config.dtype)
         self.top_k = int(custom.get("top_k", 0))
-        self.ring = ServerRing(int(custom.get("lag", 0)), self.rank)
+        self.ring = ServerRing(int(custom.get("staleness", 0)), self.rank)
 
     async def resume(self, tags: list[str]) -> None:
         """Nothing to wake up."""
@@ -196,8 +196,8 @@ class ServerRollout(BaseRollout):
 class ServerRing:
     """The server's weight ring, as the worker's checkpoints see it."""
 
-    def __init__(self, lag: int, rank: int) -> None:
-        self.lag, self.rank = lag, rank
+    def __init__(self, staleness: int, rank: int) -> None:
+        self.staleness, self.rank = staleness, rank
 
     def state_dict(self) -> dict[str, Any]:
         return ray.get(ray.get_actor(server_name(self.rank)).ring_state.remote())

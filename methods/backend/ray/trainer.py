@@ -18,13 +18,13 @@ from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
 from methods.backend import launch
-from methods.backend.cell import Cell
 from methods.backend.ray import loop as server_loop  # noqa: F401  # it registers
 from methods.backend.ray import server as rollout_server  # noqa: F401  # it register
 from methods.backend.ray import vllm_server
 from methods.backend.ray.rollout import WorkerRollout
 from methods.backend.rollout.engines import SERVERS
 from methods.backend.run import folder as run_folder
+from methods.backend.run_config import RunConfig
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
 from methods.backend.worker import TetherWorker
 
@@ -62,12 +62,12 @@ class RayTrainer(TetherTrainer):
         if folder is None:
             return
         work = Path(folder)
-        cell = Cell.build({**run_folder.settings_in(work), "output": "", "work": folder})
+        run = RunConfig.build({**run_folder.settings_in(work), "output": "", "work": folder})
         reports = self.actor_rollout_wg.report()
         for report in reports:
-            launch.verify(cell, report)
+            launch.verify(run, report)
         run_folder.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
-        launch.record(self, cell, Reporter(work / PROGRESS_FILE, self.global_steps))
+        launch.record(self, run, Reporter(work / PROGRESS_FILE, self.global_steps))
 
     @property
     def samples_with_vllm_server(self) -> bool:

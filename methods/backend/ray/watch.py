@@ -28,7 +28,7 @@ class RayLostError(RuntimeError):
 
 
 class Watch:
-    """What `watching` knows of a run's Ray.
+    """What `watch_processes` knows of a run's Ray.
 
     seen: all processes. titles: what the living are called, "" where neither actor nor service. lost: actors and
     services that died. gave_up: Ray said nothing of it in time. broken: the run ended for that reason.
@@ -85,7 +85,7 @@ def _title(process: psutil.Process) -> str:
 
 
 @contextlib.contextmanager
-def watching(restart_advice: str) -> Iterator[Watch]:
+def watch_processes(restart_advice: str) -> Iterator[Watch]:
     """Watch what this process starts. Raises RayLostError in place of whatever the block raises after a loss."""
     before, caller = processes(), threading.get_ident()
     # A signal wakes the caller wherever it waits; not SIGINT, which shells let background jobs ignore.

@@ -23,8 +23,8 @@ TRAINING, VALIDATION = 0, 1
 class RingRollout(BaseRollout):
     """What every rollout here shares: settings under `rollout.custom`, seed, weight ring, and whose weights sample.
 
-    Options: top_k (K, 0 for none), lag (>= 0), seed. `sampled` tells versions and checksums of the weights behind the
-    latest training rollout and the latest sync. An engine defines `_load`, `_held` and `_sample`.
+    Options: top_k (K, 0 for none), staleness (>= 0), seed. `sampled` tells versions and checksums of the weights
+    behind the latest training rollout and the latest sync. An engine defines `_load`, `_held` and `_sample`.
     """
 
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, replica_rank: int = -1) -> None:
@@ -41,7 +41,7 @@ class RingRollout(BaseRollout):
         self.seed = int(custom.get("seed", config.seed))
         self.dtype = PrecisionType.to_dtype(config.dtype)
         self.top_k = int(custom.get("top_k", 0))
-        self.ring = WeightRing(int(custom.get("lag", 0)))
+        self.ring = WeightRing(int(custom.get("staleness", 0)))
         self.end_ids, self.pad_id = special_ids(model_config)
         self._loaded: Weights | None = None
         self.sampled: dict[str, int] = {}
@@ -75,7 +75,7 @@ class RingRollout(BaseRollout):
         share: Share | None = None,
         requests: list[tuple[int, int]] | None = None,
     ) -> Generation:
-        """Sample one response per prompt: from the lagged weights for training, from the current for validation.
+        """Sample one response per prompt: from the stale weights for training, from the current for validation.
 
         share: of the whole batch, when several ranks sample it; the random numbers are the batch's, not the rank's.
         requests: (prompt, sample) of each row, to seed it on its own, whatever else is in the batch.

@@ -146,14 +146,14 @@ def _rows(prompts: TensorDict) -> list[dict[str, Any]]:
     return [{name: values[i] for name, values in columns.items()} for i in range(len(prompts))]
 
 
-def jagged(rows: Tensor, lengths: Tensor) -> Tensor:
-    """Right-padded [N, T, ...] to a jagged nested tensor [N, lengths, ...]."""
+def to_jagged(rows: Tensor, lengths: Tensor) -> Tensor:
+    """Right-padded [N, T, ...] to a to_jagged nested tensor [N, lengths, ...]."""
     keep = torch.arange(rows.shape[1]).unsqueeze(0) < lengths.unsqueeze(1)
-    return _packed(rows[keep], lengths)
+    return _packed_to_jagged(rows[keep], lengths)
 
 
-def _packed(values: Tensor, lengths: Tensor) -> Tensor:
-    """Packed rows to a jagged nested tensor; without the extremes torch would pad it to the sum of all lengths."""
+def _packed_to_jagged(values: Tensor, lengths: Tensor) -> Tensor:
+    """Packed rows to a to_jagged nested tensor; without the extremes torch would pad it to the sum of all lengths."""
     offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     return torch.nested.nested_tensor_from_jagged(
         values, offsets, min_seqlen=int(lengths.min()), max_seqlen=int(lengths.max())
@@ -161,7 +161,7 @@ def _packed(values: Tensor, lengths: Tensor) -> Tensor:
 
 
 def like(column: Tensor, values: Tensor) -> Tensor:
-    """Packed values as a jagged column over the rows of another."""
+    """Packed values as a to_jagged column over the rows of another."""
     lengths = column.offsets().diff()
     return torch.nested.nested_tensor_from_jagged(
         values, column.offsets(), min_seqlen=int(lengths.min()), max_seqlen=int(lengths.max())
@@ -181,18 +181,18 @@ class _Counter:
 
 
 def columns(prompt_ids: list[list[int]], out: Generation, scores: list[float]) -> dict[str, Any]:
-    """The tensor columns of verl's batch, each jagged over the rows; one set of offsets per kind of column."""
+    """The tensor columns of verl's batch, each to_jagged over the rows; one set of offsets per kind of column."""
     prompt_lengths = torch.tensor([len(ids) for ids in prompt_ids])
-    prompts = _packed(torch.tensor(list(chain.from_iterable(prompt_ids))), prompt_lengths)
+    prompts = _packed_to_jagged(torch.tensor(list(chain.from_iterable(prompt_ids))), prompt_lengths)
     inside = torch.arange(out.tokens.shape[1]).unsqueeze(0) < out.lengths.unsqueeze(1)
-    responses = _packed(out.tokens[inside], out.lengths)
+    responses = _packed_to_jagged(out.tokens[inside], out.lengths)
     # Packed sequences: each token's place in its own, and whether it is one of the prompt's.
     lengths = prompt_lengths + out.lengths
     places = torch.arange(int(lengths.sum())) - (lengths.cumsum(0) - lengths).repeat_interleave(lengths)
     in_prompt = places < prompt_lengths.repeat_interleave(lengths)
     tokens = torch.empty_like(places)
     tokens[in_prompt], tokens[~in_prompt] = prompts.values(), responses.values()
-    sequences = _packed(tokens, lengths)
+    sequences = _packed_to_jagged(tokens, lengths)
     rewards = torch.zeros(out.tokens.shape)
     # verl sums token-level rewards per response; an outcome reward stands at the last token.
     rewards[torch.arange(len(scores)), out.lengths - 1] = torch.tensor(scores)

@@ -9,7 +9,7 @@ from typing import Any
 
 from methods.backend.run.model_check import EXPERTS
 
-# Panel's name of an engine -> (verl's `rollout.name`, class).
+# Setting's name of an engine -> (verl's `rollout.name`, class).
 ENGINES = {
     "hf": ("hf", "methods.backend.rollout.base.HFRollout"),
     "vllm": ("vllm_inprocess", "methods.backend.rollout.vllm_rollout.VLLMRollout"),
@@ -58,7 +58,7 @@ HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
 FREE_FORM = {
     "rollout.custom": (
         "top_k",
-        "lag",
+        "staleness",
         "seed",
         "quantise",
         "quantization",
@@ -97,7 +97,7 @@ def refuse_corrections(settings: Mapping[str, Any]) -> None:
 
 
 def problem(engine: str, quantization: str, precision: str) -> str | None:
-    """What is wrong with these settings of a panel, as "field = value: what is allowed"; None when nothing is."""
+    """What is wrong with these settings of a setting, as "field = value: what is allowed"; None when nothing is."""
     if engine not in ENGINES:
         return f"rollout_engine = {engine!r}: allowed are {', '.join(ENGINES)}"
     if engine == "vllm" and precision in IMITATED:

@@ -1,4 +1,4 @@
-"""The rollout policy as the weights of `lag` synchronisations ago: a ring of past weights.
+"""The rollout policy as the weights of `staleness` synchronisations ago: a ring of past weights.
 
 Asynchronous training makes mu old; here the age is a setting, so that off-policy behaviour can be studied exactly.
 Versions are verl's global steps: version t holds the weights after t training steps.
@@ -36,13 +36,13 @@ def checksum(tensors: Mapping[str, Tensor]) -> int:
 
 
 class WeightRing:
-    """The last `lag` + 1 synchronised weights. `sampling` is the oldest of them, `current` the newest."""
+    """The last `staleness` + 1 synchronised weights. `sampling` is the oldest of them, `current` the newest."""
 
-    def __init__(self, lag: int) -> None:
-        if lag < 0:
-            raise ValueError(f"lag = {lag}: allowed is an integer >= 0")
-        self.lag = lag
-        self._ring: deque[Weights] = deque(maxlen=lag + 1)
+    def __init__(self, staleness: int) -> None:
+        if staleness < 0:
+            raise ValueError(f"staleness = {staleness}: allowed is an integer >= 0")
+        self.staleness = staleness
+        self._ring: deque[Weights] = deque(maxlen=staleness + 1)
 
     def push(self, version: int, tensors: dict[str, Tensor]) -> None:
         """Add the weights after a synchronisation; a repeated version replaces the newest entry."""
@@ -62,12 +62,15 @@ class WeightRing:
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on; part of a checkpoint."""
-        return {"lag": self.lag, "ring": [(w.version, w.tensors) for w in self._ring]}
+        return {"staleness": self.staleness, "ring": [(w.version, w.tensors) for w in self._ring]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Raises ValueError when the checkpoint was written with another lag."""
-        if state["lag"] != self.lag:
-            raise ValueError(f"checkpoint holds a weight ring of lag {state['lag']}, the configuration says {self.lag}")
+        """Raises ValueError when the checkpoint was written with another staleness."""
+        if state["staleness"] != self.staleness:
+            raise ValueError(
+                f"checkpoint holds a weight ring of staleness {state['staleness']}, the configuration says "
+                f"{self.staleness}"
+            )
         self._ring.clear()
         for version, tensors in state["ring"]:
             self.push(version, tensors)

@@ -135,19 +135,19 @@ def generation(outputs: list[Any], top_k: int, pad_id: int, version: int) -> Gen
     """Arrays of vLLM's outputs. Each position holds K + 1 entries: the sampled token first, then the K likeliest."""
     lengths = torch.tensor([len(out.token_ids) for out in outputs])
     mask = torch.arange(int(lengths.max())) < lengths.unsqueeze(1)
-    ids = _joined((out.logprobs.token_ids for out in outputs), np.int64).view(-1, top_k + 1)
-    logp = _joined((out.logprobs.logprobs for out in outputs), np.float32).view(-1, top_k + 1)
-    sampled = _joined((out.token_ids for out in outputs), np.int64)
+    ids = _join((out.logprobs.token_ids for out in outputs), np.int64).view(-1, top_k + 1)
+    logp = _join((out.logprobs.logprobs for out in outputs), np.float32).view(-1, top_k + 1)
+    sampled = _join((out.token_ids for out in outputs), np.int64)
     if not torch.equal(ids[:, 0], sampled):
         raise RuntimeError("vLLM's log-probs do not start with the sampled token")
     # The sampled token goes last, as in sampling.py.
     ids, logp = ids.roll(-1, 1), logp.roll(-1, 1)
     return Generation(
-        tokens=_padded(sampled, mask, pad_id),
+        tokens=_pad(sampled, mask, pad_id),
         lengths=lengths,
-        logp=_padded(logp[:, -1], mask, 0.0),
-        support_ids=_padded(ids, mask, pad_id) if top_k else None,
-        support_logp=_padded(logp, mask, 0.0) if top_k else None,
+        logp=_pad(logp[:, -1], mask, 0.0),
+        support_ids=_pad(ids, mask, pad_id) if top_k else None,
+        support_logp=_pad(logp, mask, 0.0) if top_k else None,
         version=version,
     )
 
@@ -194,11 +194,11 @@ def unchanged_process() -> Iterator[None]:
         torch.set_rng_state(states[2])
 
 
-def _joined(lists: Iterable[Iterable[Any]], kind: type) -> Tensor:
+def _join(lists: Iterable[Iterable[Any]], kind: type) -> Tensor:
     return torch.from_numpy(np.fromiter(chain.from_iterable(lists), kind))
 
 
-def _padded(values: Tensor, mask: Tensor, fill: float) -> Tensor:
+def _pad(values: Tensor, mask: Tensor, fill: float) -> Tensor:
     out = values.new_full((*mask.shape, *values.shape[1:]), fill)
     out[mask] = values
     return out

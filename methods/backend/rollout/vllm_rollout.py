@@ -51,7 +51,7 @@ class VLLMRollout(RingRollout):
         requests: list[tuple[int, int]] | None,
     ) -> Generation:
         if requests is not None:
-            raise NotImplementedError("requests are seeded one by one in a server only: panel.server = True")
+            raise NotImplementedError("requests are seeded one by one in a server only: setting.server = True")
         share = share or Share(0, len(prompts))
         # The seeds are the batch's, so that tokens do not depend on how many ranks sample it.
         seeds = request_seeds(self.seed, purpose, step, 0, share.total)[share.start : share.start + len(prompts)]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import methods
 from methods import registry
-from methods.backend.cell import Cell
 from methods.backend.run.model_folder import training_files
+from methods.backend.run_config import RunConfig
 from methods.backend.tokens.settings import PROBE
 
 ROOT = Path(methods.__file__).parent.parent
@@ -41,25 +41,25 @@ def program_files(*modules: str) -> list[Path]:
     return sorted(found)
 
 
-def training_modules(cell: Cell) -> tuple[str, ...]:
+def training_modules(run: RunConfig) -> tuple[str, ...]:
     """The modules that a training starts; of the catalogue, its method and the probe's where it records tokens.
 
     A process imports the whole catalogue to register it; the other methods' files decide nothing of its run.
     """
-    names = [cell.method]
-    if cell.panel.tokens is not None and cell.panel.tokens.update == "unmasked":
+    names = [run.method]
+    if run.setting.tokens is not None and run.setting.tokens.update == "unmasked":
         names.append(PROBE)
     return (TRAINING, *(registry.get(name).module for name in names))
 
 
-def training_program(cell: Cell) -> list[Path]:
+def training_program(run: RunConfig) -> list[Path]:
     """Files that a training is made of. Sorted."""
-    return program_files(*training_modules(cell))
+    return program_files(*training_modules(run))
 
 
-def files_read(cell: Cell) -> list[Path]:
+def files_read(run: RunConfig) -> list[Path]:
     """Model, data, chat template, and the reward with the modules beside it that it imports."""
-    return training_files(cell)
+    return training_files(run)
 
 
 def _files_of(module: str) -> list[Path]:

@@ -17,16 +17,16 @@ from typing import Any, TextIO
 
 from safetensors import safe_open
 
-from methods.backend.cell import Cell
 from methods.backend.dropout import is_noise
 from methods.backend.precisions import TRAIN_PRECISIONS
 from methods.backend.recipe import verl_overrides
 from methods.backend.run import dependencies, kept, versions
 from methods.backend.run.log import DivergedError
 from methods.backend.run.restart import crc_of
+from methods.backend.run_config import RunConfig
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
-RECORD = "cell.json"
+RECORD = "run.json"
 TOKENS = "tokens"
 # A disk is full too where a quota (EDQUOT) or a limit on the size of files (EFBIG) is reached.
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -41,17 +41,17 @@ def write_json(path: Path, value: Any) -> None:
     temporary.replace(path)
 
 
-def settings_of(cell: Cell) -> dict[str, Any]:
-    """What decides a run's results: the cell without the places of its files."""
-    return {name: value for name, value in cell.dump().items() if name not in ("output", "work")}
+def settings_of(run: RunConfig) -> dict[str, Any]:
+    """What decides a run's results: the run without the places of its files."""
+    return {name: value for name, value in run.dump().items() if name not in ("output", "work")}
 
 
-def fingerprint(cell: Cell) -> dict[str, Any]:
+def fingerprint(run: RunConfig) -> dict[str, Any]:
     """Settings, and checksums of everything else that decides a run: model, data, reward, our program, versions."""
-    program = {str(path.relative_to(dependencies.ROOT)): path for path in dependencies.training_program(cell)}
+    program = {str(path.relative_to(dependencies.ROOT)): path for path in dependencies.training_program(run)}
     return {
-        "settings": json.loads(json.dumps(settings_of(cell))),
-        "inputs": {str(path): crc_of(path) for path in dependencies.files_read(cell)},
+        "settings": json.loads(json.dumps(settings_of(run))),
+        "inputs": {str(path): crc_of(path) for path in dependencies.files_read(run)},
         "program": {name: crc_of(path) for name, path in program.items()},
         "versions": versions.installed(),
     }
@@ -63,12 +63,12 @@ def settings_in(work: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def alone(cell: Cell) -> Iterator[None]:
-    """Hold the work directory; waits where another process trains the same cell, and says which one.
+def hold_work(run: RunConfig) -> Iterator[None]:
+    """Hold the work directory; waits where another process trains the same run, and says which one.
 
     It may be one that a killed workflow has left; where it ends well its result is there to be taken up.
     """
-    work = cell.work_dir
+    work = run.work_dir
     work.parent.mkdir(parents=True, exist_ok=True)
     lock = work.with_name(work.name + ".lock")
     with _held(lock, work) as file:
@@ -95,7 +95,7 @@ def _held(lock: Path, work: Path) -> TextIO:
             continue
         file.seek(0)
         if not told:
-            print(f"[train] process {file.read()} trains this cell already (work = {work}): waiting for it", flush=True)
+            print(f"[train] process {file.read()} trains this run already (work = {work}): waiting for it", flush=True)
             told = True
         file.close()
         time.sleep(WAIT_SECONDS)
@@ -106,35 +106,35 @@ class DiskFullError(RuntimeError):
 
 
 @contextmanager
-def full_disk_told(cell: Cell) -> Iterator[None]:
+def name_full_disk(run: RunConfig) -> Iterator[None]:
     """Raise DiskFullError in place of what a full disk makes of a write: torch and Ray each say it in their way."""
     try:
         yield
     except Exception as error:
         told = isinstance(error, OSError) and error.errno in NO_SPACE
-        if not told and shutil.disk_usage(cell.work_dir).free >= LEAST_FREE_BYTES:
+        if not told and shutil.disk_usage(run.work_dir).free >= LEAST_FREE_BYTES:
             raise
         raise DiskFullError(
-            f"{cell.work_dir}: No space left on device ({type(error).__name__}: {error}); make room and run the same "
+            f"{run.work_dir}: No space left on device ({type(error).__name__}: {error}); make room and run the same "
             "command again: it goes on from its last restart point"
         ) from error
 
 
-def prepare_work(cell: Cell) -> None:
+def prepare_work(run: RunConfig) -> None:
     """Set up the work directory. What was done for other settings, inputs or program is never gone on from.
 
     An interrupted run's is moved aside, a finished one's removed; but for `kept.FREE` and for more steps.
     """
-    work = cell.work_dir
-    record, now = work / RECORD, fingerprint(cell)
+    work = run.work_dir
+    record, now = work / RECORD, fingerprint(run)
     if record.exists():
         before = json.loads(record.read_text())
-        steps = before.pop("lengthened", before["settings"]["panel"]["steps"])
+        steps = before.pop("lengthened", before["settings"]["setting"]["steps"])
         changed = kept.changes(before, now) - kept.FREE
-        if steps != cell.panel.steps and changed <= {kept.STEPS}:
+        if steps != run.setting.steps and changed <= {kept.STEPS}:
             # Two writes: a kill between them leaves it to the next start to finish.
             write_json(record, {**now, "lengthened": steps})
-            changed = set() if kept.lengthen(cell, steps) else {kept.STEPS}
+            changed = set() if kept.lengthen(run, steps) else {kept.STEPS}
         if changed:
             _set_aside(work, changed)
     work.mkdir(parents=True, exist_ok=True)
@@ -153,21 +153,21 @@ def _set_aside(work: Path, changed: set[str]) -> None:
     )
 
 
-def finished(cell: Cell) -> dict[str, Any] | None:
-    """The worker's report where this cell's finished result is kept whole; one that is not is removed, and None."""
-    work = cell.work_dir
+def finished(run: RunConfig) -> dict[str, Any] | None:
+    """The worker's report where this run's finished result is kept whole; one that is not is removed, and None."""
+    work = run.work_dir
     report = kept.report_of(work)
     if report is None and (work / kept.SEAL).exists():
         shutil.rmtree(work)
-        prepare_work(cell)
+        prepare_work(run)
     return report
 
 
-def export(cell: Cell, checkpoint: Path, step: int) -> None:
+def export(run: RunConfig, checkpoint: Path, step: int) -> None:
     """Keep the Hugging Face part of a checkpoint that is to be scored."""
-    if step != cell.panel.steps and not (cell.panel.export_every and step % cell.panel.export_every == 0):
+    if step != run.setting.steps and not (run.setting.export_every and step % run.setting.export_every == 0):
         return
-    target = cell.work_dir / "checkpoints" / f"step_{step}"
+    target = run.work_dir / "checkpoints" / f"step_{step}"
     partial = target.with_name(target.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     shutil.copytree(checkpoint / "actor" / "huggingface", partial, copy_function=_link)
@@ -176,11 +176,11 @@ def export(cell: Cell, checkpoint: Path, step: int) -> None:
     config = json.loads((partial / "config.json").read_text())
     config.pop("torch_dtype", None)
     # What the trainer turned off is the user's own setting.
-    given = json.loads((Path(cell.model) / "config.json").read_text())
+    given = json.loads((Path(run.model) / "config.json").read_text())
     config |= {name: value for name, value in given.items() if name in config and is_noise(name, value)}
     write_json(partial / "config.json", {**config, "dtype": "float32"})
-    precision = asdict(TRAIN_PRECISIONS[cell.panel.train_precision])
-    write_json(partial / "tether.json", {"step": step, "train_precision": precision, "method": cell.method})
+    precision = asdict(TRAIN_PRECISIONS[run.setting.train_precision])
+    write_json(partial / "tether.json", {"step": step, "train_precision": precision, "method": run.method})
     shutil.rmtree(target, ignore_errors=True)
     partial.rename(target)
 
@@ -194,22 +194,22 @@ def _refuse_not_finite(checkpoint: Path, step: int) -> None:
                     raise DivergedError(f"weight {name} is not finite after step {step}: the training has diverged")
 
 
-def keep(cell: Cell, report: dict[str, Any]) -> None:
+def keep(run: RunConfig, report: dict[str, Any]) -> None:
     """Seal a finished run's results in the work directory. Raises RuntimeError where a step's row is missing."""
-    work = cell.work_dir
+    work = run.work_dir
     steps = [json.loads(line)["step"] for line in (work / "metrics.jsonl").read_text().splitlines()]
-    if steps != list(range(cell.panel.steps + 1)):
+    if steps != list(range(run.setting.steps + 1)):
         raise RuntimeError(f"{work / 'metrics.jsonl'} holds the steps {steps}: not one row for each of 0 to the last")
     if (work / TOKENS).exists():
         from methods.backend.tokens import recorder
 
-        recorder.joined(work / TOKENS, work / f"{TOKENS}.parquet")
+        recorder.join_steps(work / TOKENS, work / f"{TOKENS}.parquet")
     kept.seal(work, report)
 
 
-def publish(cell: Cell, report: dict[str, Any]) -> None:
+def publish(run: RunConfig, report: dict[str, Any]) -> None:
     """Put a finished run in the place of `output` by one rename; a kill before it leaves the work directory whole."""
-    work, output, staged = cell.work_dir, Path(cell.output), cell.work_dir / "published"
+    work, output, staged = run.work_dir, Path(run.output), run.work_dir / "published"
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir()
     for path in (work / name for name in kept.RESULTS):
@@ -218,18 +218,18 @@ def publish(cell: Cell, report: dict[str, Any]) -> None:
         elif path.exists():
             _link(str(path), str(staged / path.name))
     manifest = {
-        "cell": settings_of(cell),
-        "panel": cell.dump()["panel"],
+        "run": settings_of(run),
+        "setting": run.dump()["setting"],
         "worker": report,
         # Without the place of the work directory, which is no setting and differs between machines.
-        "verl_overrides": [line for line in verl_overrides(cell) if not line.startswith(PLACES)],
+        "verl_overrides": [line for line in verl_overrides(run) if not line.startswith(PLACES)],
         "versions": versions.installed(),
     }
     write_json(staged / "manifest.json", manifest)
     output.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(output, ignore_errors=True)
     staged.rename(output)
-    kept.tidy(cell)
+    kept.tidy(run)
 
 
 def _link(source: str, target: str) -> None:

@@ -12,16 +12,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from methods.backend.cell import Cell
-from methods.backend.panel import Panel
 from methods.backend.rollout.selection import ROLLOUTS
 from methods.backend.run import restart
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import Setting
 
 SEAL = "finished.json"
 RESULTS = ("metrics.jsonl", "timing.jsonl", "tokens.parquet", "checkpoints", "trackers", ROLLOUTS)
 # Settings that decide no published byte but those of the manifest, which is written anew.
-FREE = {"panel.save_every"}
-STEPS = "panel.steps"
+FREE = {"setting.save_every"}
+STEPS = "setting.steps"
 
 
 def seal(work: Path, report: Mapping[str, Any]) -> None:
@@ -47,48 +47,48 @@ def report_of(work: Path) -> dict[str, Any] | None:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], prefix: str = "") -> set[str]:
-    """Names of what differs between two fingerprints: settings in full ("panel.lr"), the rest by its kind."""
+    """Names of what differs between two fingerprints: settings in full ("setting.lr"), the rest by its kind."""
     found: set[str] = set()
     for name in {*before, *now}:
         old, new = before.get(name), now.get(name)
         if old == new:
             continue
-        if prefix + name in ("settings", "settings.panel") and isinstance(old, Mapping) and isinstance(new, Mapping):
+        if prefix + name in ("settings", "settings.setting") and isinstance(old, Mapping) and isinstance(new, Mapping):
             found |= changes(old, new, f"{prefix}{name}.")
         else:
             found.add((prefix + name).removeprefix("settings."))
     return found
 
 
-def goes_on(cell: Cell) -> bool:
-    """Whether a run of this cell with more steps is one with fewer, gone on with: nothing in it knows their number.
+def goes_on(run: RunConfig) -> bool:
+    """Whether a run of this run with more steps is one with fewer, gone on with: nothing in it knows their number.
 
     A schedule may, which `overrides` can set; records of tokens are joined at the end of a run.
     """
-    return not cell.overrides and cell.panel.tokens is None
+    return not run.overrides and run.setting.tokens is None
 
 
-def lengthen(cell: Cell, steps_before: int) -> bool:
-    """Make the work of a run of other steps that of `cell`; False where it has gone too far for that.
+def lengthen(run: RunConfig, steps_before: int) -> bool:
+    """Make the work of a run of other steps that of `run`; False where it has gone too far for that.
 
     What only the last step of the shorter run had (its validation, its export) is removed. A second call changes
     nothing.
     """
-    work, panel = cell.work_dir, cell.panel
-    if not goes_on(cell) or restart.newest(work / "verl") >= panel.steps:
+    work, setting = run.work_dir, run.setting
+    if not goes_on(run) or restart.newest(work / "verl") >= setting.steps:
         return False
     (work / SEAL).unlink(missing_ok=True)
-    if not _due(panel, panel.export_every, steps_before):
+    if not _due(setting, setting.export_every, steps_before):
         shutil.rmtree(work / "checkpoints" / f"step_{steps_before}", ignore_errors=True)
     log = work / "metrics.jsonl"
-    if log.exists() and not _due(panel, panel.validate_every, steps_before):
+    if log.exists() and not _due(setting, setting.validate_every, steps_before):
         lines = [_without_validation(line, steps_before) for line in log.read_text().splitlines()]
         restart.write_whole(log, "".join(line + "\n" for line in lines))
     return True
 
 
-def _due(panel: Panel, every: int, step: int) -> bool:
-    return step == panel.steps or bool(every and step % every == 0)
+def _due(setting: Setting, every: int, step: int) -> bool:
+    return step == setting.steps or bool(every and step % every == 0)
 
 
 def _without_validation(line: str, step: int) -> str:
@@ -102,9 +102,9 @@ def _without_validation(line: str, step: int) -> str:
     return json.dumps(row)
 
 
-def tidy(cell: Cell) -> None:
+def tidy(run: RunConfig) -> None:
     """Remove from a published run's work directory what neither publishes it again nor goes on from it."""
-    wanted = {*RESULTS, SEAL, "cell.json", *(["verl"] if goes_on(cell) else [])}
-    for path in cell.work_dir.iterdir():
+    wanted = {*RESULTS, SEAL, "run.json", *(["verl"] if goes_on(run) else [])}
+    for path in run.work_dir.iterdir():
         if path.name not in wanted:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -29,7 +29,7 @@ OURS = (
     "gap/",
     "entropy/mean",
     "kl/",
-    "proximity/",
+    "divergence/",
     "direction/",
     "routing/",
     "support/",

@@ -44,7 +44,7 @@ def advice(runner: str) -> str:
     """What a run of toy size needs, and what to change where there is less."""
     return (
         f"a run of toy size needs {NEEDED_MB[runner] / 1000:.0f} GB: run fewer at once (CORES, MEMORY of make), or "
-        "lower panel.micro_batch, panel.prompts, panel.lag or panel.top_k"
+        "lower setting.micro_batch, setting.prompts, setting.staleness or setting.top_k"
     )
 
 

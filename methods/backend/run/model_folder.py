@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from methods.backend.cell import Cell
+    from methods.backend.run_config import RunConfig
 
 # What transformers and verl read of a Hugging Face folder; a model card or a training log decides nothing.
 READ = (
@@ -64,11 +64,11 @@ def reward_files(path: str | Path) -> list[Path]:
     return sorted(found)
 
 
-def training_files(cell: Cell) -> list[Path]:
+def training_files(run: RunConfig) -> list[Path]:
     """Every file that decides a training, beside its settings and our own program. Sorted."""
-    data = [*map(Path, cell.train_files), *map(Path, cell.val_files)]
-    template = [Path(cell.panel.chat_template)] if isinstance(cell.panel.chat_template, str) else []
-    return sorted({*model_files(cell.model), *data, *reward_files(cell.reward_function.path), *template})
+    data = [*map(Path, run.train_files), *map(Path, run.val_files)]
+    template = [Path(run.setting.chat_template)] if isinstance(run.setting.chat_template, str) else []
+    return sorted({*model_files(run.model), *data, *reward_files(run.reward_function.path), *template})
 
 
 def _imported(file: Path) -> Iterable[Path]:

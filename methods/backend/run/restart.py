@@ -68,7 +68,7 @@ def _checkpoints(folder: Path) -> list[Path]:
 
 
 def _check(checkpoint: Path) -> None:
-    advice = f"remove {checkpoint.parent} to train this cell from the start"
+    advice = f"remove {checkpoint.parent} to train this run from the start"
     try:
         files = json.loads((checkpoint / SEAL).read_text())
     except json.JSONDecodeError:

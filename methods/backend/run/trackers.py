@@ -14,7 +14,7 @@ from methods.backend.run.log import OURS, canonical, rows_until
 
 
 @contextmanager
-def writing_to(folder: Path, trackers: Sequence[str]) -> Iterator[None]:
+def write_to(folder: Path, trackers: Sequence[str]) -> Iterator[None]:
     """verl's trackers take their folders from the environment; wandb stays offline unless WANDB_MODE says otherwise."""
     wanted = {"TENSORBOARD_DIR": str(folder / "tensorboard"), "WANDB_DIR": str(folder / "wandb")}
     before = {name: os.environ.get(name) for name in (*wanted, "WANDB_MODE")}

@@ -16,7 +16,7 @@ from methods.backend.tokens.snapshot import Snapshot
 
 
 @contextmanager
-def stepped(worker: Any, part: TensorDict, method: str, options: dict[str, Any]) -> Iterator[None]:
+def take_probe_step(worker: Any, part: TensorDict, method: str, options: dict[str, Any]) -> Iterator[None]:
     """Inside the block the actor stands one step of `method` on this mini-batch further; afterwards as before.
 
     The step is the worker's own, through verl's engine, loss, clipping and optimiser. Parameters, gradients, optimiser,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from methods import registry
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
-from methods.backend.tokens.probe import stepped
+from methods.backend.tokens.probe import take_probe_step
 from methods.backend.tokens.settings import PROBE, TokenSettings
 from methods.backend.tokens.states import States, rollout_forward
 from methods.signals import Signals, Support, sanitise
@@ -54,7 +54,7 @@ class TokenRecorder:
             result = take()
             columns = look.finish()
         else:
-            with stepped(self.worker, part, PROBE, {"ratio_cap": self.settings.ratio_cap}):
+            with take_probe_step(self.worker, part, PROBE, {"ratio_cap": self.settings.ratio_cap}):
                 columns = look.finish()
             result = take()
         self._tables.append(self._table(step, index, len(part), columns))
@@ -164,7 +164,7 @@ class _Look:
         def spread(values: Tensor) -> Tensor:
             full = values.new_zeros(len(self.keep), *values.shape[1:])
             full[self.keep] = values
-            return self.states.padded(full)
+            return self.states.to_padded(full)
 
         at_ids = self.pi_logits.log_softmax(-1).gather(-1, self.tokens.support_ids.clamp(min=0))
         # Rows without a token of a nonzero advantage outside the share are not looked at: their g is 0 in any method.
@@ -211,7 +211,7 @@ def keep_until(folder: Path, step: int) -> None:
             path.unlink()
 
 
-def joined(folder: Path, target: Path) -> None:
+def join_steps(folder: Path, target: Path) -> None:
     """One file of all steps, a row group each, in their order."""
     paths = sorted(folder.glob("step_*.parquet"))
     temporary = target.with_name(target.name + ".tmp")

@@ -1,4 +1,4 @@
-"""Settings of a run's token record: `tokens:` of a panel."""
+"""Settings of a run's token record: `tokens:` of a setting."""
 
 from __future__ import annotations
 

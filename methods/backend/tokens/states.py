@@ -59,7 +59,7 @@ class States:
         starts = self.lengths.cumsum(0) - self.lengths
         return rows, torch.arange(int(self.lengths.sum())) - starts[rows]
 
-    def padded(self, values: Tensor) -> Tensor:
+    def to_padded(self, values: Tensor) -> Tensor:
         """Packed [N, ...] to [B, T, ...] with zeros in the padding."""
         mask = self.mask()
         out = values.new_zeros(*mask.shape, *values.shape[1:])
@@ -72,7 +72,7 @@ class States:
 
 
 def rollout_forward(rollout: Any) -> Forward:
-    """Logits of the policy that sampled: the lagged weights in the rollout's own precision."""
+    """Logits of the policy that sampled: the stale weights in the rollout's own precision."""
     model = rollout.sampling_model()
 
     @torch.no_grad()

@@ -12,13 +12,13 @@ import pytest
 
 from eval.tokens import answers
 from eval.tokens.answers import Question
-from eval.tokens.contrasts import difference, pooled, single
+from eval.tokens.contrasts import difference, pool, single
 
-QUESTION = Question("staleness", "lag", "age alone")
+QUESTION = Question("staleness", "staleness", "age alone")
 
 
 def test_shared_seeds_are_paired_and_others_are_strata() -> None:
-    """Definition: a - b over seeds 1, 2 and 4, .1 each; over other seeds it is the difference of means, .25 - .5."""
+    """Definition: a - b over seeds 1, 2 and 4, 0.1 each; over other seeds it is the difference of means, 0.25 - 0.5."""
     paired = difference({0: 9.0, 1: 0.3, 2: 0.5, 4: 0.4}, {1: 0.2, 2: 0.4, 3: -9.0, 4: 0.3})
     assert (paired.interval.mean, paired.interval.low, paired.interval.high) == pytest.approx((0.1, 0.1, 0.1))
     assert (paired.levels, paired.interval.n) == (pytest.approx((0.4, 0.3)), 3) and paired.resampled == "paired seeds"
@@ -32,25 +32,26 @@ def test_shared_seeds_are_paired_and_others_are_strata() -> None:
 
 def test_pooled_means() -> None:
     """Settings weigh the same whatever their seeds' number: per seed where seeds are shared, else stratified."""
-    shared = pooled({"a": {0: 0.0, 1: 1.0, 4: 0.5}, "b": {0: 1.0, 1: 0.0, 2: 7.0, 4: 0.5}})
+    shared = pool({"a": {0: 0.0, 1: 1.0, 4: 0.5}, "b": {0: 1.0, 1: 0.0, 2: 7.0, 4: 0.5}})
     assert (shared.interval.mean, shared.interval.low, shared.interval.high) == (0.5, 0.5, 0.5)
-    apart = pooled({"a": {0: 0.0, 1: 0.2, 5: 0.1}, "b": {2: 1.0, 3: 1.0, 4: 1.0}})
+    apart = pool({"a": {0: 0.0, 1: 0.2, 5: 0.1}, "b": {2: 1.0, 3: 1.0, 4: 1.0}})
     assert apart.interval.mean == pytest.approx(0.55) and apart.interval.n == 6
 
 
 def test_answers_by_hand() -> None:
     """Both sentences of a decided, an undecided and a seedless difference, of a share, and of a mean."""
     lower = difference(dict.fromkeys(range(6), -0.25), dict.fromkeys(range(6), -0.125))
-    row = answers.difference(QUESTION, ("lag 2", "lag 8"), "gap", "aggregated", lower)
+    row = answers.difference(QUESTION, ("staleness 2", "staleness 8"), "gap", "aggregated", lower)
     assert row["answer"] == (
-        "Lag 2 against lag 8: the gap in unsafe-keep (aggregated tail) is -25.0 against -12.5 points, a difference of "
+        "Staleness 2 against staleness 8: the gap in unsafe-keep (aggregated tail) is -25.0 against -12.5 points, a "
+        "difference of "
         "-12.5 points (95 %: -12.5 to -12.5; 6 paired seeds). The interval excludes 0: the prediction gains more over "
-        "the ratio with lag 2; not covered: age alone."
+        "the ratio with staleness 2; not covered: age alone."
     )
     assert list(row) == list(answers.COLUMNS)
     # A lower accuracy gain is the worse one: the same numbers speak for the other side, where it still gains nothing.
-    other = answers.difference(QUESTION, ("lag 2", "lag 8"), "accuracy_gain", "full", lower)["answer"]
-    assert "the prediction loses less to the ratio with lag 8" in other
+    other = answers.difference(QUESTION, ("staleness 2", "staleness 8"), "accuracy_gain", "full", lower)["answer"]
+    assert "the prediction loses less to the ratio with staleness 8" in other
     open_ = difference({seed: 0.1 * (-1) ** seed for seed in range(4)}, dict.fromkeys(range(4), 0.0))
     undecided = answers.difference(QUESTION, ("a", "b"), "gap", "full", open_)["answer"]
     assert "The interval holds 0: no effect is shown, and one of up to 18.4 points is not excluded" in undecided
@@ -100,13 +101,13 @@ def test_the_side_that_does_better(quantity: str, a: float, b: float, expected: 
 
 
 def test_intervals_do_not_depend_on_the_order_of_seeds() -> None:
-    """Property: single, paired, stratified and pooled intervals of the same values in another order are the same."""
+    """Property: single, paired, stratified and pool intervals of the same values in another order are the same."""
     values = {0: 0.1, 1: 0.5, 2: 0.3, 3: -0.2, 4: 0.7, 5: 0.01, 10: 0.33}
     turned = dict(reversed(values.items()))
     others = {20: 0.4, 21: 0.1, 22: 0.3}
     assert single(values) == single(turned)
     assert difference(values, others) == difference(turned, dict(reversed(others.items())))
-    assert pooled({"a": values, "b": others}) == pooled({"a": turned, "b": others})
+    assert pool({"a": values, "b": others}) == pool({"a": turned, "b": others})
 
 
 def test_a_k_without_an_interval_is_not_the_smallest() -> None:

@@ -71,12 +71,12 @@ def line(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda table: described(table, version=2), "version 2; this program reads 1"),
-        (lambda table: described(table, version=True), "version True; this program reads 1"),
+        (lambda table: described(table, version=1), "version 1; this program reads 2"),
+        (lambda table: described(table, version=True), "version True; this program reads 2"),
         (lambda table: described(table, seed="ten"), "seed = 'ten' in its metadata; allowed is a whole number from 0"),
         (lambda table: described(table, seed=-1), "seed = -1 in its metadata"),
         (lambda table: described(table, seed=1.5), "seed = 1.5 in its metadata"),
-        (lambda table: described(table, panel=""), "panel = '' in its metadata; allowed is a text"),
+        (lambda table: described(table, setting=""), "setting = '' in its metadata; allowed is a text"),
         (lambda table: described(table, lr="high"), "lr = 'high' in its metadata; allowed is a number from 0"),
         (lambda table: table.replace_schema_metadata({KEY: "{no"}), "its metadata is not JSON"),
         (lambda table: table.replace_schema_metadata({KEY: "[1]"}), "its metadata is [1]; allowed is an object"),
@@ -150,31 +150,36 @@ def placed(record: Path, folder: Path, **fields: Any) -> Path:
     return path
 
 
-def test_records_of_one_run_or_of_mixed_settings_are_refused(record: Path, tmp_path: Path, capsys: Any) -> None:
-    """Twice the same run would count its seed twice; a panel of two kinds of runs has no mean."""
+def test_records_of_one_run_or_of_mixed_groups_are_refused(record: Path, tmp_path: Path, capsys: Any) -> None:
+    """Twice the same run would count its seed twice; a setting of two kinds of runs has no mean."""
     one = placed(record, tmp_path / "one")
     again = placed(record, tmp_path / "again")
     assert study(tmp_path, one, again) == 2
-    assert "two records of one run (panel 'synthetic', update 'unmasked', label 'synthetic', seed 0)" in line(capsys)
-    for name, value in {"top_k": 10, "lag": 2, "lr": 1e-3, "vocab_size": 7, "method": "grpo"}.items():
+    assert "two records of one run (setting 'synthetic', update 'unmasked', variant 'synthetic', seed 0)" in line(
+        capsys
+    )
+    for name, value in {"top_k": 10, "staleness": 2, "lr": 1e-3, "vocab_size": 7, "method": "grpo"}.items():
         other = placed(record, tmp_path / name, seed=1, **{name: value})
         assert study(tmp_path, one, other) == 2
         said = line(capsys)
         assert f"{other}: {name} = {value!r}, but" in said and str(one) in said
     assert not (tmp_path / "tables").exists()
-    # The same file named twice is one record; other panels and updates are other settings.
-    others = [placed(record, tmp_path / "p", panel="p", lag=2), placed(record, tmp_path / "u", update="own", lag=2)]
+    # The same file named twice is one record; other settings and updates are other settings.
+    others = [
+        placed(record, tmp_path / "p", setting="p", staleness=2),
+        placed(record, tmp_path / "u", update="own", staleness=2),
+    ]
     assert set(inputs.runs([one, *others])) == {one, *others}
-    assert inputs.found([one, one, tmp_path / "one"]) == [one]
+    assert inputs.find_records([one, one, tmp_path / "one"]) == [one]
 
 
 def test_folders(record: Path, tmp_path: Path) -> None:
     """A record lies in the folder itself or below it; a folder without one is an error."""
     one = placed(record, tmp_path / "a")
-    assert inputs.found([tmp_path / "a"]) == inputs.found([tmp_path]) == [one]
+    assert inputs.find_records([tmp_path / "a"]) == inputs.find_records([tmp_path]) == [one]
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"none: no tokens\.parquet"):
-        inputs.found([tmp_path / "none"])
+        inputs.find_records([tmp_path / "none"])
 
 
 def test_the_names_of_files_change_nothing(record: Path, tmp_path: Path) -> None:

@@ -29,13 +29,13 @@ Options = dict[str, list[str]]
 def seed_rows() -> list[dict[str, Any]]:
     """Six probe runs, three with an own update, of 400 tokens outside; D of what the prediction keeps always falls."""
     rows = []
-    for update, label, seeds in (("unmasked", "dppo_topk_kl", 6), ("own", "predictive_aggregated", 3)):
+    for update, variant, seeds in (("unmasked", "dppo_topk_kl", 6), ("own", "predictive_aggregated", 3)):
         for seed in range(seeds):
             random = np.random.default_rng(seed)
             ratio = random.random(400) < 0.5
             outward = ratio ^ (random.random(400) < 0.1)
             change = np.where(~outward & ratio, -1.0, random.choice([-1.0, 1.0], size=400))
-            key = {"panel": "A", "update": update, "label": label, "seed": seed, "measure": "forward_kl"}
+            key = {"setting": "A", "update": update, "variant": variant, "seed": seed, "measure": "forward_kl"}
             key |= {"delta": 0.15, "truth": "reduced", "criterion": "aggregated", "subset": "all", "active": 400}
             rows.append(
                 {
@@ -56,7 +56,7 @@ def inputs(tmp_path: Path) -> Options:
     write_csv(tmp_path / "tokens_seeds.csv", list(rows[0]), rows)
     write_csv(tmp_path / "tokens_summary.csv", summary.COLUMNS, means)
     write_csv(tmp_path / "verdicts.csv", verdicts.COLUMNS, verdicts.rows(means))
-    causes = "panel,update,label,seed,outside,kept,failed,reversed,curvature,others,batch_curvature\n"
+    causes = "setting,update,variant,seed,outside,kept,failed,reversed,curvature,others,batch_curvature\n"
     causes += "A,unmasked,x,0,9,5,3,2,1,0,0\nA,unmasked,x,1,9,4,1,0,1,0,0\n"
     (tmp_path / "tokens_causes.csv").write_text(causes)
     opened = "question,contrast,quantity,value,low,high,n_seeds,answer\n"
@@ -71,7 +71,7 @@ def inputs(tmp_path: Path) -> Options:
         "verdicts": [str(tmp_path / "verdicts.csv")],
         "table": [str(tmp_path / f"{name}.csv") for name in tables],
         "figure": [str(tmp_path / "a.svg"), str(tmp_path / "a.svg")],
-        "settings": ['{"panels": {"A": {"lr": 0.0003, "tokens": {"every": 3}}}}'],
+        "settings": ['{"settings": {"A": {"lr": 0.0003, "tokens": {"every": 3}}}}'],
     }
 
 
@@ -114,7 +114,7 @@ def test_verdicts_are_said_in_words_and_colour(inputs: Options, tmp_path: Path) 
     gap = next(row for row in rows if row["claim"].endswith("aggregated tail"))
     low, high = (f"{float(gap[end]):+.3f}".replace("-", "−") for end in ("low", "high"))
     assert f"[{low}, {high}]" in page and "−0.027" in page
-    assert "panel A, own update of predictive_aggregated" in page and "panel A, unmasked update" in page
+    assert "setting A, own update of predictive_aggregated" in page and "setting A, unmasked update" in page
     assert ">nan<" not in text
 
 
@@ -122,10 +122,10 @@ def test_rates_and_causes_are_those_of_the_tables(inputs: Options, tmp_path: Pat
     """Pooled over both seeds 4 of 9 kept tokens failed, two each way; a table per setting, seeds one by one."""
     assert build(inputs, tmp_path / "p.html") == 0
     text = (tmp_path / "p.html").read_text()
-    causes = re.search(r"<tr><td>panel A, unmasked update</td><td class=\"number\">2</td>.*?</tr>", text)
+    causes = re.search(r"<tr><td>setting A, unmasked update</td><td class=\"number\">2</td>.*?</tr>", text)
     assert causes is not None
     assert re.findall(r">([\d.]+)<", causes.group()) == ["2", "9", "4", "0.500", "0.500", "0.000", "0.000"]
-    assert "<caption>Panel A, unmasked update</caption>" in text
+    assert "<caption>Setting A, unmasked update</caption>" in text
     assert text.count("<p>By the gap: told apart from the ratio: aggregated (fewer unsafe).") == 2
     listed = text.split("<summary>single seeds</summary>")[1].split("</details>")[0]
     assert listed.count("<tr>") == 1 + 9
@@ -146,7 +146,7 @@ def test_limits_are_those_of_the_tier(inputs: Options, tmp_path: Path) -> None:
         said[name] = outline(tmp_path / f"{name}.html").text
         assert "the model, precision, learning rate, mini-batch and kind of update" in said[name]
     assert "a model sorting numbers" in said["toy"] and "sorting numbers" not in said["own"]
-    assert "panels.A.tokens.every" in said["own"]
+    assert "settings.A.tokens.every" in said["own"]
 
 
 def test_a_table_of_another_name_is_shown_as_it_is(inputs: Options, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_a_table_of_another_name_is_shown_as_it_is(inputs: Options, tmp_path: Pa
         ("verdicts", "claim\nx\n", "lacks column(s)"),
         ("verdicts", ",".join(verdicts.COLUMNS) + "\n,,,1,1,1,1,0,3,proved,\n", "verdict = 'proved': allowed are"),
         ("verdicts", ",".join(verdicts.COLUMNS) + "\na,b\n", "line 2 has not the 11 cells of line 1"),
-        ("table", "panel,update\nA,own\n", "lacks column(s) ['label', 'measure', 'delta', 'truth'"),
+        ("table", "setting,update\nA,own\n", "lacks column(s) ['variant', 'measure', 'delta', 'truth'"),
         ("table", ",".join(summary.COLUMNS) + "\n1,2\n", "line 2 has not the"),
     ],
 )
@@ -201,10 +201,10 @@ def test_texts_where_numbers_belong(inputs: Options, tmp_path: Path, capsys: Any
     assert "Is a directory" in capsys.readouterr().err
 
 
-def test_names_of_panels_and_labels_are_text(tmp_path: Path) -> None:
+def test_names_of_settings_and_labels_are_text(tmp_path: Path) -> None:
     """Markup and formulas in the names of a run are shown as they are, in tables, answers and figures; one seed."""
     name = '<b>$\\frac{a$ & "b"'
-    rows = [row | {"panel": name, "label": name} for row in seed_rows() if row["seed"] == 0]
+    rows = [row | {"setting": name, "variant": name} for row in seed_rows() if row["seed"] == 0]
     rows += [row | {"subset": "age 8"} for row in rows]
     write_csv(tmp_path / "tokens_seeds.csv", list(rows[0]), rows)
     means = summary.summarise(rows)
@@ -218,7 +218,7 @@ def test_names_of_panels_and_labels_are_text(tmp_path: Path) -> None:
     shown = {key: [str(tmp_path / path) for path in paths] for key, paths in files.items()}
     assert build({"title": ["t"], "verdicts": [str(tmp_path / "verdicts.csv")], **shown}, tmp_path / "p.html") == 0
     page = outline(tmp_path / "p.html")
-    assert "b" not in page.tags and page.text.count(f"panel {name}") > 4 and ">nan<" not in page.text
+    assert "b" not in page.tags and page.text.count(f"setting {name}") > 4 and ">nan<" not in page.text
 
 
 def test_figures_refuse_what_is_no_table_of_theirs(inputs: Options, tmp_path: Path, capsys: Any) -> None:

@@ -46,7 +46,7 @@ def test_tally_of_five_tokens_by_hand() -> None:
     assert counted.confusion("b", "a").tolist() == [[2, 1, 0], [0, 1, 0], [0, 1, 0]]
     assert counted.shares("a").tolist() == [0.4, 0.6, 0.0] and counted.shares("b").tolist() == [0.6, 0.2, 0.2]
     # A class without a token has no share.
-    assert counted.differing("a", "b") == {"early": 0.5}
+    assert counted.share_that_differs("a", "b") == {"early": 0.5}
 
 
 @pytest.mark.parametrize("tokens", [1, 7, 1_000, 1_000_000])
@@ -71,7 +71,7 @@ def test_tally_in_parts_equals_the_whole_replay(record: Path, monkeypatch: pytes
         assert np.allclose(counted.shares(name), [np.mean(acts == number) for number in range(len(ACTIONS))])
         differ = acts != done.actions["pg_is"]
         expected = {part: differ[flags].mean() for part, flags in where.items() if flags.any()}
-        assert counted.differing(name, "pg_is") == pytest.approx(expected)
+        assert counted.share_that_differs(name, "pg_is") == pytest.approx(expected)
 
 
 def test_tokens_out_of_order_are_refused(record: Path, tmp_path: Path) -> None:

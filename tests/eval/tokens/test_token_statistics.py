@@ -59,7 +59,7 @@ def test_no_change_is_neither_unsafe_nor_corrective() -> None:
 
 
 def test_sign_test_by_hand() -> None:
-    """9 of 10: two-sided p = 2 (1 + 10) / 1024; the paper's 38 of 61 gives .072."""
+    """9 of 10: two-sided p = 2 (1 + 10) / 1024; the paper's 38 of 61 gives 0.072."""
     assert sign_test([-1.0] * 9 + [1.0]) == pytest.approx(22 / 1024)
     assert sign_test([-1.0] * 38 + [1.0] * 23) == pytest.approx(0.072, abs=5e-4)
     assert sign_test([0.0, -1.0]) == 1.0
@@ -113,7 +113,7 @@ OWN = next(claim for claim in CLAIMS if claim.column == "accuracy_gain")
         (GAP, -0.003, -0.001, 61, "direction only"),  # a thirteenth of it
         (GAP, 0.01, 0.05, 61, "contradicted"),
         (GAP, -0.01, 0.01, 61, "contradicted"),  # within half of the paper's effect
-        (GAP, -0.014, 0.014, 61, "contradicted"),  # and so is the 90 % interval here, at .0117
+        (GAP, -0.014, 0.014, 61, "contradicted"),  # and so is the 90 % interval here, at 0.0117
         (GAP, -0.018, 0.018, 61, "underpowered"),
         (GAP, -0.05, 0.02, 61, "underpowered"),
         (GAP, -0.05, -0.01, 5, "not testable"),
@@ -190,7 +190,7 @@ def test_an_open_verdict_says_how_many_seeds_it_takes() -> None:
 
 
 def study_rows(gap: float, seeds: int = 40, shuffle: bool = False) -> list[dict]:
-    """Runs of 800 tokens outside: D rises with probability .6, on what only the prediction keeps with .6 + gap."""
+    """Runs of 800 tokens outside: D rises with probability 0.6, on what only the prediction keeps with 0.6 + gap."""
     rows = []
     for seed in range(seeds):
         random = np.random.default_rng([seed, int(shuffle)])
@@ -202,9 +202,9 @@ def study_rows(gap: float, seeds: int = 40, shuffle: bool = False) -> list[dict]
             outward = random.permutation(outward)
         row = rates(np.full(800, True), outward, ratio, np.where(rises, 1.0, -1.0)).row()
         key = {
-            "panel": "made",
+            "setting": "made",
             "update": "unmasked",
-            "label": "x",
+            "variant": "x",
             "seed": seed,
             "measure": "forward_kl",
             "delta": 0.15,

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 
 from workflows.tools.bench import engines
-from workflows.tools.bench.engine_table import DEFAULT, PRECISIONS, REFUSED, RUNNERS, Row, make_cell, refusals, render
+from workflows.tools.bench.engine_table import DEFAULT, PRECISIONS, REFUSED, RUNNERS, Row, make_run, refusals, render
 
 CELLS = [(e, runner, p) for e, precisions in PRECISIONS.items() for runner in RUNNERS for p in precisions]
 
 
 @pytest.mark.parametrize(("engine", "runner", "precision"), CELLS)
-def test_every_row_is_a_cell_that_can_be_trained(engine: str, runner: str, precision: str, tmp_path: Path) -> None:
-    panel = make_cell(tmp_path, "name", engine, runner, precision, steps=3).panel
+def test_every_row_is_a_run_that_can_be_trained(engine: str, runner: str, precision: str, tmp_path: Path) -> None:
+    setting = make_run(tmp_path, "name", engine, runner, precision, steps=3).setting
     assert (
-        panel.rollout_engine == engine
-        and (panel.runner, panel.server)
+        setting.rollout_engine == engine
+        and (setting.runner, setting.server)
         == {
             "in process": ("inprocess", False),
             "ray": ("ray", False),
@@ -31,7 +31,7 @@ def test_every_row_is_a_cell_that_can_be_trained(engine: str, runner: str, preci
 
 def test_what_is_left_out_is_refused_and_says_why() -> None:
     reasons = refusals()
-    assert len(reasons) == len(REFUSED) and all(reason.startswith("panel.") for reason in reasons)
+    assert len(reasons) == len(REFUSED) and all(reason.startswith("setting.") for reason in reasons)
 
 
 def test_the_tables_hold_every_row_and_the_ratios_are_of_the_default() -> None:
@@ -49,7 +49,7 @@ def test_a_training_that_fails_is_reported_with_its_last_lines(tmp_path: Path) -
     command = ["python", "-c", "import sys; sys.exit('no such luck')"]
     with (
         pytest.raises(RuntimeError, match="no such luck"),
-        engines.watched(command, tmp_path / "log", usage) as ticks,
+        engines.watch_command(command, tmp_path / "log", usage) as ticks,
     ):
         for _ in ticks:
             pass

@@ -56,10 +56,10 @@ def test_what_is_written_passes_every_check_and_says_what_it_found(
     ):
         assert words in said, said
     config = yaml.safe_load((tmp_path / "mine.yaml").read_text())
-    cells = list(Grid.check(config, "mine.yaml").cells().values())
-    assert [cell.method for cell in cells] == ["dppo_topk_kl", "drpo"] and config["tier"] == "mine"
-    panel = cells[0].panel
-    assert (panel.prompt_length, panel.response_length, panel.prompts, panel.top_k) == (5, 59, 32, 20)
+    runs = list(Grid.check(config, "mine.yaml").runs().values())
+    assert [run.method for run in runs] == ["dppo_topk_kl", "drpo"] and config["tier"] == "mine"
+    setting = runs[0].setting
+    assert (setting.prompt_length, setting.response_length, setting.prompts, setting.top_k) == (5, 59, 32, 20)
     assert config["scoring"]["problems"] == 16
     capsys.readouterr()
     assert main(given) == 2
@@ -74,8 +74,8 @@ def test_a_model_without_a_template_is_prompted_plainly(
     assert main(arguments(tiny_world, tmp_path, model=model, val=None, **{"response-length": 4})) == 0
     out = capsys.readouterr().out
     assert "the tokenizer has none: contents as they are" in out and "no --val was given" in out
-    (panel,) = yaml.safe_load((tmp_path / "mine.yaml").read_text())["panels"].values()
-    assert panel["chat_template"] is False and panel["prompt_length"] == 3 and panel["response_length"] == 4
+    (setting,) = yaml.safe_load((tmp_path / "mine.yaml").read_text())["settings"].values()
+    assert setting["chat_template"] is False and setting["prompt_length"] == 3 and setting["response_length"] == 4
 
 
 def gpt2(folder: Path) -> None:

@@ -81,7 +81,10 @@ def test_same_command_same_bytes(tiny_world: Any, table: Any, tmp_path: Path, ca
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"prompts": 17}, "--prompts 17: allowed is 1 to the 16 rows"), ({"top_k": 46}, "panel.top_k = 46: allowed is 0")],
+    [
+        ({"prompts": 17}, "--prompts 17: allowed is 1 to the 16 rows"),
+        ({"top_k": 46}, "setting.top_k = 46: allowed is 0"),
+    ],
 )
 def test_bad_arguments(changes: dict[str, int], message: str, tiny_world: Any, tmp_path: Path, capsys: Any) -> None:
     assert command.main(arguments(tiny_world, tmp_path / "out", **changes)) == 2
@@ -97,7 +100,7 @@ def hand(pi: list[list[float]], mu: list[list[float]], responses: list[int]) -> 
 
 
 def test_numbers_by_hand() -> None:
-    """Token 3 is sampled with mu .1 and pi .2, outside mu's top 2 {0, 1}; pi's top 2 are {0, 3}; tail .2 and .2."""
+    """Token 3 is sampled with mu 0.1 and pi 0.2, outside mu's top 2 {0, 1}; pi's top 2 are {0, 3}; tail 0.2 and 0.2."""
     row = hand([[0.5, 0.1, 0.1, 0.2, 0.05, 0.05]], [[0.4, 0.3, 0.1, 0.1, 0.05, 0.05]], [3])
     log = torch.log(torch.tensor([0.5 / 0.4, 0.1 / 0.3, 0.2 / 0.1])).abs()
     assert row["logp_sampled_mean"] == pytest.approx(float(log[2])) == pytest.approx(row["logp_sampled_max"])
@@ -123,7 +126,7 @@ def test_both_sides_tell_of_the_same_tokens(logits: int, tiny_world: Any, monkey
     engine = SimpleNamespace(module=model, logits=lambda ids, mask, places: model(ids, mask, places).logits.float())
     rollout = SimpleNamespace(sampling_model=lambda: model, top_k=K, pad_id=0)
     with torch.no_grad():
-        pi, mu = policies.trainer_policy(engine, tokens), policies.forced(rollout, tokens)
+        pi, mu = policies.trainer_policy(engine, tokens), policies.force_tokens(rollout, tokens)
         truth = []
         for prompt, response, mask in zip(tokens.prompts, tokens.responses, tokens.mask, strict=True):
             whole = model(torch.tensor([[*prompt, *response[mask]]])).logits[0].float()

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from workflows.tools.mutation.__main__ import EQUIVALENT, choose, code_files, equivalents, wilson
-from workflows.tools.mutation.operators import Mutant, difference, enclosing, excerpt, mutants, mutated
-from workflows.tools.mutation.runner import ROOT, Finder, forked
+from workflows.tools.mutation.operators import Mutant, difference, enclosing_functions, excerpt, mutants, mutate
+from workflows.tools.mutation.runner import ROOT, Finder, run_in_fork
 
 SOURCE = '''"""A module."""
 from __future__ import annotations
@@ -96,7 +96,7 @@ def test_a_fault_is_one_change_and_every_file_of_methods_has_some() -> None:
         source, seen = path.read_text(), set()
         plain = ast.dump(ast.parse(source))
         for mutant in mutants("m.py", source)[::25]:
-            tree = mutated(source, mutant)
+            tree = mutate(source, mutant)
             compile(tree, "m.py", "exec")
             seen.add(ast.dump(tree))
             assert ast.dump(tree) != plain
@@ -106,7 +106,7 @@ def test_a_fault_is_one_change_and_every_file_of_methods_has_some() -> None:
 
 def test_tests_that_call_the_function_run_fastest_first() -> None:
     """Outside functions, or where no test calls it by name, all tests run, those of the same file first."""
-    assert enclosing(SOURCE) == {line: (7, 11) for line in range(7, 12)}
+    assert enclosing_functions(SOURCE) == {line: (7, 11) for line in range(7, 12)}
     calls = {"slow": [["m.py", 7]], "quick": [["m.py", 7]], "other": [["n.py", 7]], "none": []}
     seconds = {"slow": 2.0, "quick": 1.0, "other": 0.1, "none": 0.2}
     inside, outside = Mutant("m.py", 0, 0, "constant", 9), Mutant("m.py", 0, 0, "constant", 5)
@@ -120,9 +120,9 @@ def test_a_child_reports_its_status_dies_alone_and_is_stopped() -> None:
         while True:
             pass
 
-    assert forked(lambda: 3, 10) == 3
-    assert forked(lambda: [][1], 10) == 70  # an exception; the parent goes on
-    assert forked(forever, 1) < 0
+    assert run_in_fork(lambda: 3, 10) == 3
+    assert run_in_fork(lambda: [][1], 10) == 70  # an exception; the parent goes on
+    assert run_in_fork(forever, 1) < 0
 
 
 def test_only_the_named_module_is_replaced() -> None:

@@ -1,7 +1,7 @@
 """What a coefficient function costs in a training step, and what else reads the vocabulary there.
 
-One training of the bench's toy world (DPPO Top-K KL) is timed from within; the signals of its second step are then
-given to every method of the catalogue. All times are CPU seconds of this process on one thread.
+One training of the bench's toy world (DPPO Top-K KL) is time_function from within; the signals of its second step are
+then given to every method of the catalogue. All times are CPU seconds of this process on one thread.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 
 from methods import registry
 from methods.signals import Scope, Signals
-from workflows.tools.bench.step import make_cell, make_world
+from workflows.tools.bench.step import make_run, make_world
 
 TRAINED = "dppo_topk_kl"
 REPEATS = 5
@@ -50,7 +50,7 @@ def measure_coefficients(steps: int) -> int:
 
 
 def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]], list[Signals]]:
-    """CPU seconds of each step but the first, of its timed parts, and the signals of the second step."""
+    """CPU seconds of each step but the first, of its time_function parts, and the signals of the second step."""
     make_world(root, steps)
     from verl.workers.engine.fsdp import transformer_impl
 
@@ -61,7 +61,7 @@ def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]],
     seen: list[list[Signals]] = [[]]
     spent: dict[str, float] = {}
 
-    def timed(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def time_function(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         spent[name] = 0.0
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -86,8 +86,8 @@ def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]],
     parts: dict[str, list[float]] = {name: [] for name, _, _ in places}
     with contextlib.ExitStack() as stack:
         for name, owner, attribute in places:
-            stack.enter_context(_replaced(owner, attribute, timed(name, getattr(owner, attribute))))
-        trainer = build_trainer(make_cell(root, steps))
+            stack.enter_context(_replace(owner, attribute, time_function(name, getattr(owner, attribute))))
+        trainer = build_trainer(make_run(root, steps))
         inner = trainer._compute_metrics
 
         def after_step(*args: Any, **kwargs: Any) -> None:
@@ -108,7 +108,7 @@ def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]],
 
 
 @contextlib.contextmanager
-def _replaced(owner: Any, attribute: str, value: Any) -> Iterator[None]:
+def _replace(owner: Any, attribute: str, value: Any) -> Iterator[None]:
     """owner.attribute = value, frozen dataclasses included, until the end."""
     kept = getattr(owner, attribute)
     put = object.__setattr__ if isinstance(owner, registry.Method) else setattr

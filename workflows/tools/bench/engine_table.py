@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from methods.backend.cell import Cell
-from methods.backend.panel import CellError, Panel
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import ConfigError, Setting
 from workflows.tools.bench.step import SIZES
 
 RUNNERS: dict[str, dict[str, Any]] = {
@@ -56,15 +56,15 @@ class Row:
     usage: str = ""
 
 
-def make_cell(root: Path, name: str, engine: str, runner: str, precision: str, steps: int) -> Cell:
-    """A cell of this table; no lag, and nothing learnt."""
-    panel = {**SIZES, "lag": 0, "lr": STILL, "steps": steps + 2, "rollout_engine": engine}
-    return Cell.build(
+def make_run(root: Path, name: str, engine: str, runner: str, precision: str, steps: int) -> RunConfig:
+    """A run of this table; no staleness, and nothing learnt."""
+    setting = {**SIZES, "staleness": 0, "lr": STILL, "steps": steps + 2, "rollout_engine": engine}
+    return RunConfig.build(
         {
-            "label": "bench",
+            "variant": "bench",
             "method": "dppo_topk_kl",
             "seed": 0,
-            "panel": panel | RUNNERS[runner] | PRECISIONS[engine][precision],
+            "setting": setting | RUNNERS[runner] | PRECISIONS[engine][precision],
             "model": str(root / "model"),
             "train_files": [str(root / "world" / "train.parquet")],
             "val_files": [str(root / "world" / "test.parquet")],
@@ -110,7 +110,7 @@ def refusals() -> list[str]:
     found = []
     for settings in REFUSED:
         try:
-            Panel(**{**SIZES, "lr": STILL, "steps": 1, **settings})
-        except CellError as error:
+            Setting(**{**SIZES, "lr": STILL, "steps": 1, **settings})
+        except ConfigError as error:
             found.append(str(error))
     return found

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from workflows.tools.bench.engine_table import DEFAULT, PRECISIONS, RUNNERS, Row, make_cell, render
+from workflows.tools.bench.engine_table import DEFAULT, PRECISIONS, RUNNERS, Row, make_run, render
 from workflows.tools.bench.runners import Usage
 
 
@@ -67,15 +67,15 @@ def worker(root: Path, engine: str, steps: int) -> None:
         imported = time.perf_counter() - start
         for precision in PRECISIONS[engine]:
             start = time.perf_counter()
-            built = build_trainer(make_cell(root, precision, engine, "in process", precision, steps))
+            built = build_trainer(make_run(root, precision, engine, "in process", precision, steps))
             stages = {"imports": imported, "engines": time.perf_counter() - start}
-            times, metrics = observed(built)
+            times, metrics = observe_steps(built)
             stages["first step"] = times[0]
             print(f"[bench] {engine}, in process, {precision}", file=sys.stderr, flush=True)
             print(json.dumps(vars(row(engine, "in process", precision, times, metrics, stages))), file=terminal)
 
 
-def observed(trainer: Any) -> tuple[list[float], list[dict[str, float]]]:
+def observe_steps(trainer: Any) -> tuple[list[float], list[dict[str, float]]]:
     """Fit; seconds and metrics of each step, validation and checkpoint left out."""
     from methods.backend.rollout.batch import BatchRolloutManager
     from methods.backend.run.log import canonical
@@ -120,17 +120,19 @@ def row(
 
 
 def on_ray(root: Path, engine: str, runner: str, precision: str, steps: int) -> Row:
-    """A training as a pipeline starts it, watched from outside."""
+    """A training as a pipeline starts it, watch_command from outside."""
     name = f"{engine} {runner} {precision}".replace(",", "").replace(" ", "_")
-    cell = make_cell(root, name, engine, runner, precision, steps)
-    (root / f"{name}.json").write_text(json.dumps(cell.dump()))
-    log, work, usage, reached = root / f"{name}.log", cell.work_dir, Usage(), {}
+    config = make_run(root, name, engine, runner, precision, steps)
+    (root / f"{name}.json").write_text(json.dumps(config.dump()))
+    log, work, usage, reached = root / f"{name}.log", config.work_dir, Usage(), {}
     signs = {
         "Ray": lambda: "Started a local Ray instance" in log.read_text(),
         "engines": lambda: _lines(work / "progress.jsonl") > 0,
         "first step": lambda: _lines(work / "metrics.jsonl") > 1,
     }
-    with watched([sys.executable, "-m", "methods.backend.launch", str(root / f"{name}.json")], log, usage) as ticks:
+    with watch_command(
+        [sys.executable, "-m", "methods.backend.launch", str(root / f"{name}.json")], log, usage
+    ) as ticks:
         for _ in ticks:
             for sign, there in signs.items():
                 if sign not in reached and there():
@@ -147,7 +149,7 @@ def on_ray(root: Path, engine: str, runner: str, precision: str, steps: int) -> 
 
 
 @contextlib.contextmanager
-def watched(command: list[str], log: Path, usage: Usage) -> Iterator[Iterator[None]]:
+def watch_command(command: list[str], log: Path, usage: Usage) -> Iterator[Iterator[None]]:
     """Run a command; yields a tick every fifth of a second while it lives. Raises RuntimeError where it fails."""
     import psutil
 

@@ -87,8 +87,15 @@ def _high_water(pid: int) -> int:
 def write_record(path: Path, tokens: int, seed: int = 0) -> int:
     """A synthetic record of at least so many tokens, all of whole responses; returns how many."""
     types = token_schema.columns([])
-    identity = {"version": token_schema.VERSION, "panel": "synthetic", "label": "synthetic", "method": "pg_is"}
-    identity |= {"seed": seed, "update": "unmasked", "top_k": TOP_K, "lag": 8, "lr": 0.0, "vocab_size": VOCABULARY}
+    identity = {"version": token_schema.VERSION, "setting": "synthetic", "variant": "synthetic", "method": "pg_is"}
+    identity |= {
+        "seed": seed,
+        "update": "unmasked",
+        "top_k": TOP_K,
+        "staleness": 8,
+        "lr": 0.0,
+        "vocab_size": VOCABULARY,
+    }
     schema = pa.schema([(name, _arrow(kind)) for name, kind in types.items()])
     schema = schema.with_metadata({"tether_token_record": json.dumps(identity)})
     written = 0
@@ -123,7 +130,7 @@ def _part(random: np.random.Generator, lengths: NDArray[np.int64]) -> Columns:
     logits = -np.sort(random.exponential(1.0, size=(n, TOP_K + 1)) * scale, axis=1)
     moved = logits + random.normal(0.0, 0.3, size=logits.shape)
     logp_mu, logp_pi = (values - np.logaddexp.reduce(values, axis=1, keepdims=True) for values in (logits, moved))
-    # The last cell is the tail: where it is drawn, one unseen id holds half of it.
+    # The last class is the tail: where it is drawn, one unseen id holds half of it.
     drawn = (np.exp(logp_mu).cumsum(1) < random.random((n, 1))).sum(1).clip(max=TOP_K)
     outside = drawn == TOP_K
     ids = (random.integers(VOCABULARY, size=(n, 1)) + np.arange(TOP_K + 1) * 101) % VOCABULARY

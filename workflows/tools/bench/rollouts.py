@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from workflows.tools.bench.step import make_cell, make_world
+from workflows.tools.bench.step import make_run, make_world
 
 ROWS, PROMPT, TOKENS, TOP_K = 256, 8, 64, 20
 
@@ -54,7 +54,7 @@ def _trainings(root: Path, steps: int) -> tuple[dict[str, list[float]], dict[str
 
     steps = 2 * steps
     make_world(root, steps)
-    trainer = build_trainer(make_cell(root, steps))
+    trainer = build_trainer(make_run(root, steps))
     worker, start = trainer.worker, CLOCK()
     other = VLLMRollout(worker.rollout.config, worker.rollout.model_config, None)
     started, other.ring = CLOCK() - start, worker.rollout.ring

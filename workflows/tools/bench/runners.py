@@ -59,14 +59,14 @@ class Usage:
 
 def run(root: Path, name: str, steps: int) -> tuple[Usage, list[dict[str, float]]]:
     """Train in a process of its own, as a pipeline does; usage, and the timings of each step but the first."""
-    from methods.backend.cell import Cell
+    from methods.backend.run_config import RunConfig
 
-    cell = Cell.build(
+    config = RunConfig.build(
         {
-            "label": "bench",
+            "variant": "bench",
             "method": "dppo_topk_kl",
             "seed": 0,
-            "panel": {**SIZES, **RUNNERS[name], "lr": 2e-4, "steps": steps + 1},
+            "setting": {**SIZES, **RUNNERS[name], "lr": 2e-4, "steps": steps + 1},
             "model": str(root / "model"),
             "train_files": [str(root / "world" / "train.parquet")],
             "val_files": [str(root / "world" / "test.parquet")],
@@ -74,7 +74,7 @@ def run(root: Path, name: str, steps: int) -> tuple[Usage, list[dict[str, float]
             "output": str(root / name),
         }
     )
-    (root / f"{name}.json").write_text(json.dumps(cell.dump()))
+    (root / f"{name}.json").write_text(json.dumps(config.dump()))
     usage = Usage()
     with (root / f"{name}.log").open("w") as log:
         command = [sys.executable, "-m", "methods.backend.launch", str(root / f"{name}.json")]
@@ -82,7 +82,7 @@ def run(root: Path, name: str, steps: int) -> tuple[Usage, list[dict[str, float]
         watched = psutil.Process(process.pid)
         while process.poll() is None:
             usage.look(watched)
-            first = cell.work_dir / "metrics.jsonl"
+            first = config.work_dir / "metrics.jsonl"
             if not usage.start_up and first.exists() and first.stat().st_size:
                 usage.start_up, usage.cpu_at_start = time.perf_counter() - usage.start, usage.cpu
             time.sleep(0.2)

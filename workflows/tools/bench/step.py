@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "lag": 2, "prompt_length": 8, "response_length": 7}
+SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "staleness": 2, "prompt_length": 8, "response_length": 7}
 DEFAULT: dict[str, Any] = {"hidden": 64, "layers": 2, "heads": 2}
 LARGER: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4}
 SIDES = ("bare PyTorch loop", "minimal loop, same worker", "verl's trainer, in process")
@@ -89,16 +89,16 @@ def make_world(root: Path, steps: int, larger: bool = False) -> None:
     warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
 
 
-def make_cell(root: Path, steps: int, **panel: Any) -> Any:
-    """A cell on that world; `panel` adds to its settings."""
-    from methods.backend.cell import Cell
+def make_run(root: Path, steps: int, **setting: Any) -> Any:
+    """A run on that world; `setting` adds to its settings."""
+    from methods.backend.run_config import RunConfig
 
-    return Cell.build(
+    return RunConfig.build(
         {
-            "label": "bench",
+            "variant": "bench",
             "method": "dppo_topk_kl",
             "seed": 0,
-            "panel": {**SIZES, "lr": 2e-4, "steps": steps + 2, **panel},
+            "setting": {**SIZES, "lr": 2e-4, "steps": steps + 2, **setting},
             "model": str(root / "model"),
             "train_files": [str(root / "world" / "train.parquet")],
             "val_files": [str(root / "world" / "test.parquet")],
@@ -115,12 +115,12 @@ def _alternate(root: Path, steps: int) -> dict[str, list[dict[str, float]]]:
     from methods.backend.rollout.batch import BatchRolloutManager
     from workflows.bare_step import BareLoop
 
-    cell = make_cell(root, steps)
-    trainer = build_trainer(cell)
+    run = make_run(root, steps)
+    trainer = build_trainer(run)
     manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
     # A model without training earns nothing: pay for something else, so that there are gradients.
     manager.reward_fn = lambda solution_str, **_: float(len(solution_str) % 2)
-    bare = BareLoop(cell, manager.tokenise, lambda rows, out: manager.score(rows, out)[0])
+    bare = BareLoop(run, manager.tokenise, lambda rows, out: manager.score(rows, out)[0])
     rows = _prompt_rows(trainer)
     spent: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     stages, clock = Stages(), [0.0]
@@ -166,7 +166,7 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
     from tensordict import TensorDict
 
     from methods.backend.mini_batches import with_settings
-    from methods.backend.rollout.batch import columns, jagged
+    from methods.backend.rollout.batch import columns, to_jagged
     from methods.backend.trainer import ENGINE_COLUMNS
 
     group, worker = SIZES["group"], trainer.worker
@@ -178,7 +178,7 @@ def _minimal_step(trainer: Any, manager: Any, rows: list[dict[str, Any]], step: 
     advantages = (rewards - rewards.mean(1, keepdim=True)).flatten()
     fields = columns(prompts, out, scores)
     fields["old_log_probs"] = fields["rollout_log_probs"]
-    fields["advantages"] = jagged(advantages.unsqueeze(1).expand(out.tokens.shape).contiguous(), out.lengths)
+    fields["advantages"] = to_jagged(advantages.unsqueeze(1).expand(out.tokens.shape).contiguous(), out.lengths)
     data = TensorDict({k: v for k, v in fields.items() if k in ENGINE_COLUMNS}, batch_size=[len(prompts)])
     mini_batch = SIZES["prompts"] // SIZES["mini_batches"] * group
     with_settings(

@@ -20,7 +20,7 @@ from torch import Tensor
 from methods.directions import reduced_direction, sampled_slot
 from methods.measures import FORWARD_KL, reduced_value
 from methods.signals import Support
-from methods.support import masses, united
+from methods.support import masses, with_sampled
 from methods.vocabulary import policy_statistics
 
 SEQUENCES, TOKENS, TOP_K, VOCABULARY = 64, 512, 20, 50_000
@@ -65,13 +65,13 @@ def _data(sequences: int, tokens: int, vocabulary: int) -> tuple[Tensor, Tensor,
 
 def one_pass(logits: Tensor, candidates: Tensor, logp_mu: Tensor) -> tuple[Tensor, ...]:
     """All that a predictive mask of these tokens needs: (statistics of pi, D, d)."""
-    ids, valid = united(candidates[:, :-1], candidates[:, -1])
+    ids, valid = with_sampled(candidates[:, :-1], candidates[:, -1])
     statistics = policy_statistics(logits, ids)
     support = Support(ids, logp_mu, statistics.logp, valid)
-    cells = masses(support, logits.shape[-1])
-    measure = reduced_value(FORWARD_KL, cells.mu, cells.pi, cells.mu_tail, cells.pi_tail)
+    classes = masses(support, logits.shape[-1])
+    measure = reduced_value(FORWARD_KL, classes.mu, classes.pi, classes.mu_tail, classes.pi_tail)
     slot = sampled_slot(support)
-    direction = reduced_direction(FORWARD_KL, cells, slot, "collision", statistics.sum_pi_squared)
+    direction = reduced_direction(FORWARD_KL, classes, slot, "collision", statistics.sum_pi_squared)
     return statistics.logp[:, -1], statistics.entropy, measure, direction
 
 
@@ -85,7 +85,7 @@ def _contestants(
     each, sampled = logits.chunk(sequences), ids[:, -1].chunk(sequences)
     gathered = ids.chunk(sequences)
 
-    def chunked(rows: int) -> Callable[[], Any]:
+    def by_chunks(rows: int) -> Callable[[], Any]:
         return lambda: [torch.logsumexp(chunk, -1) for chunk in logits.split(rows)]
 
     def verl() -> None:
@@ -94,14 +94,14 @@ def _contestants(
             entropy_from_logits(logit)
             logit.log_softmax(-1).gather(-1, id_)
 
-    def verl_sampled() -> None:
+    def by_verl() -> None:
         for logit, label in zip(each, sampled, strict=True):
             logprobs_from_logits(logit.unsqueeze(0), label.unsqueeze(0))
 
     return {
         "torch.logsumexp, whole": (lambda: torch.logsumexp(part, -1), len(part) / len(logits)),
-        **{f"torch.logsumexp, {n} row{'s' if n > 1 else ''} at a time": (chunked(n), 1.0) for n in (1, 4, 16)},
+        **{f"torch.logsumexp, {n} row{'s' if n > 1 else ''} at a time": (by_chunks(n), 1.0) for n in (1, 4, 16)},
         "one pass: all statistics, measure, direction": (lambda: one_pass(logits, ids, logp_mu), 1.0),
-        "verl: log-prob of the sampled token": (verl_sampled, 1.0),
+        "verl: log-prob of the sampled token": (by_verl, 1.0),
         "verl: log-prob, entropy, log_softmax gather": (verl, 1.0),
     }

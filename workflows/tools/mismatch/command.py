@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from eval.files import write_csv, write_text
-from methods.backend.panel import CellError
 from methods.backend.rollout.engines import NOT_INSTALLED, vllm_installed
+from methods.backend.setting import ConfigError
 from workflows.tools.mismatch.pairs import measure
 from workflows.tools.mismatch.policies import REWARD, Settings
 from workflows.tools.mismatch.table import render
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
             model, data = (args.model, args.data) if args.model is not None else warm_start(Path(folder), args.kind)
             rows, profile = measure(Settings(model=model, data=data, reward=args.reward or REWARD, **given))
-    except CellError as error:
+    except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     text = f"{args.model or args.kind}, before any update: K = {args.top_k}, seed {args.seed}\n\n{render(rows)}"

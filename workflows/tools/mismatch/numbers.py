@@ -16,7 +16,7 @@ from methods.signals import Support
 from methods.support import distinct, masses
 from workflows.tools.mismatch.policies import Rollout, Trainer
 
-# Cells of the profile over the probability of the sampled token, and its quantiles of the ratio.
+# Bins of the profile over the probability of the sampled token, and its quantiles of the ratio.
 EDGES = (0.0, 1e-3, 1e-2, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.95, 1.0)
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -52,7 +52,7 @@ def _in_common(one: Tensor, other: Tensor) -> Tensor:
 
 
 def profile_of(trainer: Trainer, rollout: Rollout) -> Iterator[dict[str, Any]]:
-    """Ratio and |pi - mu| of the sampled tokens by their probability mu, a row per cell of EDGES that holds any.
+    """Ratio and |pi - mu| of the sampled tokens by their probability mu, a row per bin of EDGES that holds any.
 
     The DPPO paper's Figure 2 (arXiv 2602.04879) [F]: rare tokens have extreme ratios and tiny shifts.
     """

@@ -18,8 +18,8 @@ from workflows.tools.mismatch.policies import (
     Settings,
     Tokens,
     Trainer,
-    forced,
-    sampled,
+    force_tokens,
+    sample_tokens,
     trainer_policy,
     worker,
 )
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 def measure(settings: Settings) -> tuple[list[Row], list[Row]]:
-    """One row per trainer, engine and rollout, in this order; and its profile's rows. Raises CellError."""
+    """One row per trainer, engine and rollout, in this order; and its profile's rows. Raises ConfigError."""
     own = {name: of_vllm(settings, name) for name in VLLM} if "vllm" in settings.engines else {}
     # The sampler's precision comes first, since its tokens are what all others are asked about.
     names = [SAMPLER, *(name for name in ROLLOUT_PRECISIONS if name != SAMPLER)] if "hf" in settings.engines else []
@@ -51,8 +51,8 @@ def measure(settings: Settings) -> tuple[list[Row], list[Row]]:
         nonlocal tokens
         with worker(settings, train or SAMPLER, rollout_precision=rollout or SAMPLER) as (built, prompts):
             if rollout is not None:
-                tokens = tokens or sampled(built.rollout, prompts)[0]
-                rollouts[rollout] = forced(built.rollout, tokens)
+                tokens = tokens or sample_tokens(built.rollout, prompts)[0]
+                rollouts[rollout] = force_tokens(built.rollout, tokens)
             if train is not None:
                 for name, (drawn, mu) in own.items():
                     compare(train, "vllm", name, trainer_policy(built.actor.engine, drawn), mu)
@@ -77,6 +77,6 @@ def of_vllm(settings: Settings, name: str) -> tuple[Tokens, Rollout]:
     """What vLLM in one of its precisions samples, and what it says of that."""
     chosen = {"rollout_engine": "vllm", "rollout_precision": SAMPLER, "rollout_quantization": VLLM[name]}
     with worker(settings, next(iter(TRAIN_PRECISIONS)), **chosen) as (built, prompts):
-        found = sampled(built.rollout, prompts)
+        found = sample_tokens(built.rollout, prompts)
         built.rollout.engine.close()
     return found

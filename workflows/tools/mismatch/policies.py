@@ -17,8 +17,8 @@ import torch
 from pyarrow.parquet import ParquetFile
 from torch import Tensor
 
-from methods.backend.cell import Cell
-from methods.backend.panel import CellError
+from methods.backend.run_config import RunConfig
+from methods.backend.setting import ConfigError
 
 REWARD = Path(__file__).parents[2] / "world" / "reward.py"
 # Logits of one forward pass of a trainer, in numbers: 256 MB in float32.
@@ -43,7 +43,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Tokens:
-    """What was sampled. prompts: N lists of ids; responses, mask: [N, T], mask True up to the end token."""
+    """What was sample_tokens. prompts: N lists of ids; responses, mask: [N, T], mask True up to the end token."""
 
     prompts: list[list[int]]
     responses: Tensor
@@ -60,7 +60,8 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Rollout:
-    """mu. ids, logp: [n, K + 1], the K likeliest tokens in falling order and, last, the sampled one; experts as pi's.
+    """mu. ids, logp: [n, K + 1], the K likeliest tokens in falling order and, last, the sample_tokens one; experts as
+    pi's.
 
     All that an engine tells of its distribution, whatever the vocabulary.
     """
@@ -74,28 +75,28 @@ class Rollout:
 def worker(settings: Settings, train: str, **rollout: str) -> Iterator[tuple[Any, list[list[int]]]]:
     """verl's worker with both engines built and the weights synchronised, and the prompts' ids, one per response.
 
-    rollout: the panel's settings of the rollout. Raises CellError.
+    rollout: the setting's settings of the rollout. Raises ConfigError.
     """
     from methods.backend.launch import build_trainer
     from methods.backend.rollout.batch import BatchRolloutManager
     from methods.backend.run.checks import check
 
     with tempfile.TemporaryDirectory() as folder:
-        panel: dict[str, Any] = {
+        setting: dict[str, Any] = {
             "lr": 1e-6,
             "prompts": settings.prompts,
             "group": settings.samples,
             "mini_batches": 1,
             "steps": 1,
         }
-        panel |= {"prompt_length": settings.prompt_length, "response_length": settings.response_length}
-        panel |= {"top_k": settings.top_k, "train_precision": train, **rollout}
-        cell = Cell.build(
+        setting |= {"prompt_length": settings.prompt_length, "response_length": settings.response_length}
+        setting |= {"top_k": settings.top_k, "train_precision": train, **rollout}
+        run = RunConfig.build(
             {
-                "label": "mismatch",
+                "variant": "mismatch",
                 "method": "dppo_topk_kl",
                 "seed": settings.seed,
-                "panel": panel,
+                "setting": setting,
                 "model": str(settings.model),
                 "train_files": [str(settings.data)],
                 "val_files": [str(settings.data)],
@@ -103,42 +104,42 @@ def worker(settings: Settings, train: str, **rollout: str) -> Iterator[tuple[Any
                 "output": f"{folder}/run",
             }
         )
-        # Before the cell's own check, which would name a panel that the caller never wrote.
+        # Before the run's own check, which would name a setting that the caller never wrote.
         count = ParquetFile(settings.data).metadata.num_rows if settings.data.is_file() else settings.prompts
         if settings.prompts > count:
-            raise CellError(f"--prompts {settings.prompts}: allowed is 1 to the {count} rows of {settings.data}")
-        check(cell)
+            raise ConfigError(f"--prompts {settings.prompts}: allowed is 1 to the {count} rows of {settings.data}")
+        check(run)
         # The worker before this one is in cycles; of a real model two would be held.
         gc.collect()
-        trainer = build_trainer(cell)
+        trainer = build_trainer(run)
         manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
         trainer.actor_rollout_wg.update_weights(0)
         ids = [manager.tokenise(dict(trainer.train_dataset[i])) for i in range(settings.prompts)]
         yield trainer.worker, [prompt for prompt in ids for _ in range(settings.samples)]
 
 
-def sampled(rollout: Any, prompts: list[list[int]]) -> tuple[Tokens, Rollout]:
+def sample_tokens(rollout: Any, prompts: list[list[int]]) -> tuple[Tokens, Rollout]:
     """Responses of a rollout as it samples for training, and what it recorded of them."""
     out = rollout.generate(prompts, 0, False, 1.0)
     mask = torch.arange(out.tokens.shape[1]) < out.lengths.unsqueeze(1)
     return Tokens(prompts, out.tokens, mask), Rollout(out.support_ids[mask], out.support_logp[mask], None)
 
 
-def forced(rollout: Any, tokens: Tokens) -> Rollout:
+def force_tokens(rollout: Any, tokens: Tokens) -> Rollout:
     """What a Hugging Face rollout would record of given tokens: decodes them one by one, as in sampling."""
-    from methods.backend.experts import recording
+    from methods.backend.experts import record_routing
     from methods.backend.rollout.sampling import SamplingParameters, generator, sample
 
     model, mask = rollout.sampling_model(), tokens.mask
     parameters = SamplingParameters(1.0, mask.shape[1], rollout.top_k)
-    with recording(model) as calls:
+    with record_routing(model) as calls:
         out = sample(model, tokens.prompts, parameters, set(), rollout.pad_id, generator(0), forced=tokens.responses)
     assert out.support_ids is not None and out.support_logp is not None
-    experts = _decoded_experts(calls, *mask.shape)
+    experts = _stack_experts(calls, *mask.shape)
     return Rollout(out.support_ids[mask], out.support_logp[mask], None if experts is None else experts[:, mask])
 
 
-def _decoded_experts(calls: list[Tensor], rows: int, width: int) -> Tensor | None:
+def _stack_experts(calls: list[Tensor], rows: int, width: int) -> Tensor | None:
     """Calls of all layers at each decoding step, the first with whole (left-padded) prompts, to [layers, N, T, k]."""
     if not calls:
         return None
@@ -149,7 +150,7 @@ def _decoded_experts(calls: list[Tensor], rows: int, width: int) -> Tensor | Non
 
 def trainer_policy(engine: Any, tokens: Tokens) -> Trainer:
     """Forward passes of the training engine over prompts and responses, right-padded; one where the logits fit."""
-    from methods.backend.experts import recording
+    from methods.backend.experts import record_routing
 
     width = tokens.responses.shape[1]
     starts = torch.tensor([len(prompt) for prompt in tokens.prompts])
@@ -164,7 +165,7 @@ def trainer_policy(engine: Any, tokens: Tokens) -> Trainer:
     rows = max(1, LOGITS // (ids.shape[1] * engine.module.config.vocab_size))
     logps, experts = [], []
     for part in torch.arange(len(ids)).split(rows):
-        with recording(engine.module) as layers:
+        with record_routing(engine.module) as layers:
             logits = engine.logits(ids[part], (places[part] < ends[part].unsqueeze(1)).long(), places[part])
         logps.append(torch.log_softmax(logits[predicts[part]], -1))
         if layers:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from workflows.tools.mutation.operators import Mutant, difference, enclosing, excerpt, mutants, mutated
+from workflows.tools.mutation.operators import Mutant, difference, enclosing_functions, excerpt, mutants, mutate
 from workflows.tools.mutation.runner import ROOT, kill, preload, record
 
 EQUIVALENT = Path(__file__).with_name("equivalent.json")
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--paths", nargs="+", type=Path, help="only these files of methods/")
     parser.add_argument("--tests", nargs="+", default=["tests/methods"], help="tests that may notice")
     parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so long and count what was tried")
-    parser.add_argument("--least", type=float, default=0.0, help="fail if the interval lies below, e.g. .9")
+    parser.add_argument("--least", type=float, default=0.0, help="fail if the interval lies below, e.g. 0.9")
     args = parser.parse_args(arguments)
     files = code_files()
     if args.paths:
@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tests, reached = choose(mutant, source, calls, seconds)
         unreached += not reached
         limit = 20 + 3 * sum(seconds[test] for test in tests)
-        if kill(ROOT / mutant.path, mutated(source, mutant), tests, limit) == 0:
+        if kill(ROOT / mutant.path, mutate(source, mutant), tests, limit) == 0:
             survivors.append(mutant)
             diff = excerpt(difference(source, mutant))
             print(f"\nsurvived {mutant.path}:{mutant.line}, {mutant.operator}\n{diff}", flush=True)
@@ -90,7 +90,7 @@ def choose(
     A fault outside functions, or in one that runs at import only, may show anywhere: then all tests run, those that
     call something in the same file first.
     """
-    spans = enclosing(source)
+    spans = enclosing_functions(source)
     span = spans.get(mutant.line)
     callers, same_file = set(), set()
     for test, found in calls.items():

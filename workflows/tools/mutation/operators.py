@@ -83,7 +83,7 @@ def mutants(path: str, source: str) -> list[Mutant]:
     ]
 
 
-def mutated(source: str, mutant: Mutant) -> ast.Module:
+def mutate(source: str, mutant: Mutant) -> ast.Module:
     """The file's tree with that one fault."""
     tree = ast.parse(source)
     node: Any = list(_places(tree))[mutant.node]
@@ -95,7 +95,7 @@ def mutated(source: str, mutant: Mutant) -> ast.Module:
 def difference(source: str, mutant: Mutant) -> str:
     """The fault as a diff of the two files' normalised texts, without context."""
     before = ast.unparse(ast.parse(source)).splitlines()
-    after = ast.unparse(mutated(source, mutant)).splitlines()
+    after = ast.unparse(mutate(source, mutant)).splitlines()
     changes = difflib.unified_diff(before, after, n=0, lineterm="")
     return "\n".join(line for line in changes if not line.startswith(("---", "+++", "@@")))
 
@@ -113,7 +113,7 @@ def excerpt(diff: str, around: int = 60) -> str:
     return f"-{'… ' if start else ''}{cut[0]}\n+{'… ' if start else ''}{cut[1]}"
 
 
-def enclosing(source: str) -> dict[int, tuple[int, int]]:
+def enclosing_functions(source: str) -> dict[int, tuple[int, int]]:
     """{line: (first, last line) of the outermost function around it}; lines outside every function are missing."""
     spans: dict[int, tuple[int, int]] = {}
     for node in ast.walk(ast.parse(source)):

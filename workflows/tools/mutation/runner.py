@@ -1,4 +1,5 @@
-"""Run tests in forked children: torch, pytest and hypothesis are imported once, the code under test in every child.
+"""Run tests in run_in_fork children: torch, pytest and hypothesis are imported once, the code under test in every
+child.
 
 This is why there is a runner of our own. cosmic-ray starts a process for each mutant, of which three seconds are
 torch's import; mutmut forks, but leaves decorated functions alone, and every coefficient here is decorated.
@@ -44,7 +45,7 @@ def preload() -> None:
         raise RuntimeError(f"{loaded[0]} is imported already: a child could not replace it")
 
 
-def forked(work: Callable[[], int], limit: float) -> int:
+def run_in_fork(work: Callable[[], int], limit: float) -> int:
     """Exit status of `work` in a child with its output thrown away; minus the signal's number where one ended it.
 
     A child is stopped after `limit` CPU seconds, which a busy machine does not change, or twenty times that by the
@@ -121,7 +122,7 @@ def kill(path: Path, tree: ast.Module, tests: Sequence[str], limit: float) -> in
         sys.meta_path.insert(0, Finder({path: tree}))
         return pytest_status(["-x", *tests])
 
-    return forked(work, limit)
+    return run_in_fork(work, limit)
 
 
 class Recorder:
@@ -140,11 +141,11 @@ class Recorder:
         self.seconds[nodeid] = time.process_time() - self.seconds[nodeid]
         self.current = set()
 
-    def called(self, file: str, line: int) -> None:
+    def was_called(self, file: str, line: int) -> None:
         self.current.add((file, line))
 
 
-def reporting(path: Path) -> ast.Module:
+def report_calls(path: Path) -> ast.Module:
     """The file's tree in which every function first reports itself: far cheaper than tracing every call there is."""
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree):
@@ -168,13 +169,13 @@ def record(
         def work() -> int:
             recorder = Recorder()
             builtins.__called__ = recorder.called  # type: ignore[attr-defined]
-            sys.meta_path.insert(0, Finder({path: reporting(path) for path in files}))
+            sys.meta_path.insert(0, Finder({path: report_calls(path) for path in files}))
             status = pytest_status(tests, [recorder])
             calls = {name: sorted(found) for name, found in recorder.calls.items()}
             output.write_text(json.dumps([calls, recorder.seconds]))
             return status
 
-        status = forked(work, limit)
+        status = run_in_fork(work, limit)
         if status != 0:
             raise RuntimeError(f"the tests end with status {status} on unchanged code: run pytest {' '.join(tests)}")
         with contextlib.closing(output.open()) as file:

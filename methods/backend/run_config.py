@@ -1,4 +1,4 @@
-"""One cell of the grid: a training, checked before anything is built."""
+"""One run of the grid: a training, checked before anything is built."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from methods import registry
-from methods.backend.panel import CellError, Panel, integer
-from methods.backend.requirements import panel_problem
+from methods.backend import renamed
+from methods.backend.requirements import setting_problem
+from methods.backend.setting import ConfigError, Setting, integer
 from methods.backend.tokens.settings import TokenSettings, TokenSettingsError
 
 TRACKERS = ("tensorboard", "wandb")
@@ -27,8 +28,8 @@ class RewardFunction:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """One training: a panel, a method with options, a seed, and the files it reads and writes.
+class RunConfig:
+    """One training: a setting, a method with options, a seed, and the files it reads and writes.
 
     model: Hugging Face directory; train_files, val_files: parquet in verl's layout; output: run directory.
     work: directory of the running training, from which an interrupted one resumes (default: output + ".work").
@@ -37,10 +38,10 @@ class Cell:
     overrides: further Hydra overrides of verl's configuration, in its grammar; they win.
     """
 
-    label: str
+    variant: str
     method: str
     seed: int
-    panel: Panel
+    setting: Setting
     model: str
     train_files: list[str]
     val_files: list[str]
@@ -48,23 +49,23 @@ class Cell:
     reward_function: RewardFunction
     work: str = ""
     options: dict[str, Any] = field(default_factory=dict)
-    panel_name: str = "default"
+    setting_name: str = "default"
     overrides: list[str] = field(default_factory=list)
     trackers: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for tracker in self.trackers:
             if tracker not in TRACKERS:
-                raise CellError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
+                raise ConfigError(f"trackers = {tracker!r}: allowed are {', '.join(TRACKERS)}")
         integer("seed", self.seed, low=0)
         if self.seed > HIGHEST_SEED:
-            raise CellError(f"seed = {self.seed}: allowed is an integer from 0 to {HIGHEST_SEED}")
+            raise ConfigError(f"seed = {self.seed}: allowed is an integer from 0 to {HIGHEST_SEED}")
         try:
-            wrong = panel_problem(self.method, self.needs, self.panel, self.overrides)
+            wrong = setting_problem(self.method, self.needs, self.setting, self.overrides)
         except (registry.UnknownMethodError, ValueError) as error:
-            raise CellError(str(error)) from None
+            raise ConfigError(str(error)) from None
         if wrong is not None:
-            raise CellError(wrong)
+            raise ConfigError(wrong)
 
     @property
     def needs(self) -> registry.Needs:
@@ -78,30 +79,30 @@ class Cell:
         return Path(self.work or f"{self.output}.work").absolute()
 
     @classmethod
-    def load(cls, path: Path) -> Cell:
-        """Read a cell from a JSON file. Raises CellError naming file and field."""
+    def load(cls, path: Path) -> RunConfig:
+        """Read a run from a JSON file. Raises ConfigError naming file and field."""
         if not path.is_file():
-            raise CellError(f"{path}: no such file")
+            raise ConfigError(f"{path}: no such file")
         return cls.parse(path.read_text(), str(path))
 
     @classmethod
-    def parse(cls, text: str, origin: str) -> Cell:
-        """Read a cell from JSON; `origin` names it in messages. Raises CellError."""
+    def parse(cls, text: str, origin: str) -> RunConfig:
+        """Read a run from JSON; `origin` names it in messages. Raises ConfigError."""
         try:
             return cls.build(json.loads(text))
-        except (json.JSONDecodeError, CellError) as error:
-            raise CellError(f"{origin}: {error}") from None
+        except (json.JSONDecodeError, ConfigError) as error:
+            raise ConfigError(f"{origin}: {error}") from None
 
     @classmethod
-    def build(cls, raw: Mapping[str, Any]) -> Cell:
-        """From plain values. Raises CellError."""
+    def build(cls, raw: Mapping[str, Any]) -> RunConfig:
+        """From plain values. Raises ConfigError."""
         values = dict(raw)
-        panel = dict(values.get("panel", {}))
-        if panel.get("tokens") is not None:
-            panel["tokens"] = _build("panel.tokens", TokenSettings, panel["tokens"])
-        values["panel"] = _build("panel", Panel, panel)
+        setting = dict(values.get("setting", {}))
+        if setting.get("tokens") is not None:
+            setting["tokens"] = _build("setting.tokens", TokenSettings, setting["tokens"])
+        values["setting"] = _build("setting", Setting, setting)
         values["reward_function"] = _build("reward_function", RewardFunction, values.get("reward_function", {}))
-        return _build("cell", cls, values)
+        return _build("run", cls, values)
 
     def dump(self) -> dict[str, Any]:
         """Plain values, the inverse of `build`."""
@@ -112,10 +113,12 @@ def _build(where: str, kind: type, values: Mapping[str, Any]) -> Any:
     known = {f.name: f for f in fields(kind)}
     unknown = sorted(set(values) - set(known))
     if unknown:
-        raise CellError(f"{where}.{unknown[0]}: unknown key; allowed are {', '.join(sorted(known))}")
+        raise ConfigError(
+            f"{where}.{unknown[0]}: unknown key{renamed.hint(unknown[0])}; allowed are {', '.join(sorted(known))}"
+        )
     try:
         return kind(**values)
     except TokenSettingsError as error:
-        raise CellError(f"panel.{error}") from None
+        raise ConfigError(f"setting.{error}") from None
     except TypeError as error:
-        raise CellError(f"{where}: {str(error).removeprefix(kind.__name__ + '.__init__() ')}") from None
+        raise ConfigError(f"{where}: {str(error).removeprefix(kind.__name__ + '.__init__() ')}") from None

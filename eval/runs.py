@@ -1,4 +1,4 @@
-"""What is stored per cell (one trained run) and how it is read: `panel~B/method~drpo_0.15/seed~0`."""
+"""What is stored per run (one trained run) and how it is read: `setting~B/variant~drpo_0.15/seed~0`."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from typing import Any
 
 from eval.files import InputError, read_json, read_jsonl
 
-_CELL = re.compile(r"panel~(?P<panel>[^/]+)/method~(?P<method>[^/]+)/seed~(?P<seed>\d+)")
+_RUN = re.compile(r"setting~(?P<setting>[^/]+)/variant~(?P<variant>[^/]+)/seed~(?P<seed>\d+)")
 
 
 @dataclass(frozen=True, order=True)
-class Cell:
-    """Named training settings, method label, seed."""
+class RunKey:
+    """Named training settings, variant, seed."""
 
-    panel: str
-    method: str
+    setting: str
+    variant: str
     seed: int
 
 
-def cell_of(path: Path) -> Cell:
-    """The cell named by the last three parts of a run folder or of a scores file (`.json` is dropped)."""
+def key_of(path: Path) -> RunKey:
+    """The run named by the last three parts of a run folder or of a scores file (`.json` is dropped)."""
     text = "/".join(path.parts[-3:]).removesuffix(".json")
-    match = _CELL.fullmatch(text)
+    match = _RUN.fullmatch(text)
     if match is None:
-        raise InputError(f"{path}: expected a path that ends in panel~NAME/method~LABEL/seed~NUMBER")
-    return Cell(match["panel"], match["method"], int(match["seed"]))
+        raise InputError(f"{path}: expected a path that ends in setting~NAME/variant~VARIANT/seed~NUMBER")
+    return RunKey(match["setting"], match["variant"], int(match["seed"]))
 
 
-def by_cell(paths: Iterable[Path], what: str) -> dict[Cell, Path]:
-    """{cell: path}, by cell; two paths of one cell are an InputError."""
-    found: dict[Cell, Path] = {}
+def by_run(paths: Iterable[Path], what: str) -> dict[RunKey, Path]:
+    """{key: path}, by run; two paths of one run are an InputError."""
+    found: dict[RunKey, Path] = {}
     for path in paths:
-        cell = cell_of(path)
-        if cell in found:
-            raise InputError(f"{what}: {found[cell]} and {path} are the same cell")
-        found[cell] = path
+        key = key_of(path)
+        if key in found:
+            raise InputError(f"{what}: {found[key]} and {path} are the same run")
+        found[key] = path
     return dict(sorted(found.items()))
 
 
@@ -85,38 +85,39 @@ def _number(value: Any, where: str) -> float:
 
 
 def read_temperature(run: Path) -> float | None:
-    """Of a run's rollouts, at which verl validates too: manifest.json, key panel.temperature; None where not there."""
+    """Of a run's rollouts, at which verl validates too: manifest.json, key setting.temperature; None where not
+    there."""
     path = run / "manifest.json"
-    value = _panel(path).get("temperature")
-    return None if value is None else _number(value, f"{path}, panel.temperature")
+    value = _setting(path).get("temperature")
+    return None if value is None else _number(value, f"{path}, setting.temperature")
 
 
-def _panel(path: Path) -> dict[str, Any]:
+def _setting(path: Path) -> dict[str, Any]:
     manifest = read_json(path, "run manifest")
-    panel = manifest.get("panel") if isinstance(manifest, dict) else None
-    return panel if isinstance(panel, dict) else {}
+    setting = manifest.get("setting") if isinstance(manifest, dict) else None
+    return setting if isinstance(setting, dict) else {}
 
 
-def read_lag(run: Path) -> int:
-    """Weight syncs by which the rollout policy lags behind: manifest.json, key panel.lag."""
+def read_staleness(run: Path) -> int:
+    """Weight syncs by which the rollout policy lags behind: manifest.json, key setting.staleness."""
     path = run / "manifest.json"
-    lag = _panel(path).get("lag")
-    if not isinstance(lag, int) or isinstance(lag, bool) or lag < 0:
-        raise InputError(f"{path}: panel.lag must be an integer >= 0, got {lag!r}")
-    return lag
+    staleness = _setting(path).get("staleness")
+    if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
+        raise InputError(f"{path}: setting.staleness must be an integer >= 0, got {staleness!r}")
+    return staleness
 
 
-def run_mean(metrics: dict[int, dict[str, float]], metric: str, lag: int, run: Path) -> float:
-    """Mean of a training metric over the steps after the first `lag`; nan where no step remains.
+def run_mean(metrics: dict[int, dict[str, float]], metric: str, staleness: int, run: Path) -> float:
+    """Mean of a training metric over the steps after the first `staleness`; nan where no step remains.
 
-    Steps are numbered from 1, and step s samples the weights of s - 1 - lag updates, the start's where that is below 0.
-    The first lag + 1 sample the start whatever the method, so they only dilute differences between methods; the first
-    `lag` are left out. The weights of the last `lag` updates are sampled by no step, so runs of another lag have
-    another span: compare run means between methods of one lag alone.
+    Steps are numbered from 1, and step s samples the weights of s - 1 - staleness updates, the start's where that is
+    below 0. The first staleness + 1 sample the start whatever the method, so they only dilute differences between
+    methods; the first `staleness` are left out. The weights of the last `staleness` updates are sampled by no step,
+    so runs of another staleness have another span: compare run means between methods of one staleness alone.
     """
     values = {step: data[metric] for step, data in metrics.items() if step >= 1 and metric in data}
     if not values:
         known = sorted({key for data in metrics.values() for key in data})
         raise InputError(f"{run / 'metrics.jsonl'}: no {metric!r} at any step; it has {known}")
-    late = [value for step, value in values.items() if step > lag]
+    late = [value for step, value in values.items() if step > staleness]
     return math.fsum(late) / len(late) if late else math.nan

@@ -1,4 +1,4 @@
-"""Training settings that all methods of a panel share, and what is wrong with them."""
+"""Training settings that all methods of a setting share, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LEFT_OUT = ("mask_truncated", "skip_flat_groups")
 NO_TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 
 
-class CellError(ValueError):
+class ConfigError(ValueError):
     """A setting is unknown, missing or outside its range; the message names field, value and what is allowed."""
 
 
 @dataclass(frozen=True)
-class Panel:
-    """Training settings that all methods of a panel share.
+class Setting:
+    """Training settings that all methods of a setting share.
 
     lr: learning rate. prompts: per step; group: responses per prompt; mini_batches: optimiser steps per training step.
-    lag: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
+    staleness: age of the rollout policy in weight syncs. steps: training steps. top_k: K of the rollout's log-probs.
     train_precision, rollout_precision: see TRAIN_PRECISIONS and ROLLOUT_PRECISIONS. micro_batch: responses per
     forward pass (default: a whole mini-batch). rollout_engine: hf or vllm, and with vllm rollout_quantization: none,
     fp8_kv, fp8_weights or int8_w8a8. validate_every, save_every, export_every: in steps (0: only at the end);
@@ -53,7 +53,7 @@ class Panel:
     steps: int
     prompt_length: int
     response_length: int
-    lag: int = 0
+    staleness: int = 0
     top_k: int = 20
     temperature: float = 1.0
     train_precision: str = "fp32"
@@ -86,80 +86,86 @@ class Panel:
         sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
         for name in sizes:
             integer(name, getattr(self, name), low=1)
-        for name in ("lag", "top_k", "validate_every", "save_every", "export_every", "warmup_steps"):
+        for name in ("staleness", "top_k", "validate_every", "save_every", "export_every", "warmup_steps"):
             integer(name, getattr(self, name), low=0)
         for name in ("lr", "clip_grad", "temperature"):
             value = getattr(self, name)
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             if not (number and value > 0):
-                raise CellError(f"panel.{name} = {value!r}: allowed is a finite number > 0")
-        _number_from_zero("panel.reference_kl", self.reference_kl)
+                raise ConfigError(f"setting.{name} = {value!r}: allowed is a finite number > 0")
+        _number_from_zero("setting.reference_kl", self.reference_kl)
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
-                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
+                raise ConfigError(f"setting.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
         wrong = engines.problem(self.rollout_engine, self.rollout_quantization, self.rollout_precision)
         if wrong is not None:
-            raise CellError(f"panel.{wrong}")
+            raise ConfigError(f"setting.{wrong}")
         integer("ranks", self.ranks, low=1)
         if self.runner not in RUNNERS:
-            raise CellError(f"panel.runner = {self.runner!r}: allowed are {', '.join(RUNNERS)}")
+            raise ConfigError(f"setting.runner = {self.runner!r}: allowed are {', '.join(RUNNERS)}")
         if self.ranks > 1 and self.runner != "ray":
-            raise CellError(f"panel.ranks = {self.ranks}: allowed is 1 unless panel.runner is 'ray'")
+            raise ConfigError(f"setting.ranks = {self.ranks}: allowed is 1 unless setting.runner is 'ray'")
         if self.server and self.runner != "ray":
-            raise CellError("panel.server = True: allowed is False unless panel.runner is 'ray'")
+            raise ConfigError("setting.server = True: allowed is False unless setting.runner is 'ray'")
         self._check_data_options()
         self._check_tokens()
         if self.export_every and (not self.save_every or self.export_every % self.save_every):
-            raise CellError(
-                f"panel.export_every = {self.export_every}: allowed is 0 or a multiple of panel.save_every = "
+            raise ConfigError(
+                f"setting.export_every = {self.export_every}: allowed is 0 or a multiple of setting.save_every = "
                 f"{self.save_every}, which must then be > 0"
             )
         if self.prompts % self.mini_batches:
-            raise CellError(
-                f"panel.mini_batches = {self.mini_batches}: allowed is a divisor of panel.prompts = {self.prompts}"
+            raise ConfigError(
+                f"setting.mini_batches = {self.mini_batches}: allowed is a divisor of setting.prompts = {self.prompts}"
             )
         if self.mini_batch_rows % self.ranks:
-            raise CellError(
-                f"panel.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} "
+            raise ConfigError(
+                f"setting.ranks = {self.ranks}: allowed is a divisor of the mini-batch of {self.mini_batch_rows} "
                 "responses"
             )
         if self.mini_batch_rows // self.ranks % self.micro_batch_rows:
             share = "" if self.ranks == 1 else f" / {self.ranks} ranks"
-            raise CellError(
-                f"panel.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
+            raise ConfigError(
+                f"setting.micro_batch = {self.micro_batch}: allowed is a divisor of the mini-batch of "
                 f"{self.mini_batch_rows} responses{share}"
             )
 
     def _check_data_options(self) -> None:
         for name in ("reward_special_tokens", *LEFT_OUT, "rollouts"):
             if not isinstance(getattr(self, name), bool):
-                raise CellError(f"panel.{name} = {getattr(self, name)!r}: allowed are True and False")
+                raise ConfigError(f"setting.{name} = {getattr(self, name)!r}: allowed are True and False")
         if self.overlong_prompts not in OVERLONG:
-            raise CellError(f"panel.overlong_prompts = {self.overlong_prompts!r}: allowed are {', '.join(OVERLONG)}")
+            raise ConfigError(
+                f"setting.overlong_prompts = {self.overlong_prompts!r}: allowed are {', '.join(OVERLONG)}"
+            )
         template = self.chat_template
         if not (template is None or template is False or isinstance(template, str)):
-            raise CellError(f"panel.chat_template = {template!r}: allowed are None, False and the path of a file")
+            raise ConfigError(f"setting.chat_template = {template!r}: allowed are None, False and the path of a file")
 
     def _check_tokens(self) -> None:
         if self.tokens is None:
             return
         for name in LEFT_OUT:
             if getattr(self, name):
-                raise CellError(f"panel.{name} = True: allowed is False beside panel.tokens, which records all tokens")
+                raise ConfigError(
+                    f"setting.{name} = True: allowed is False beside setting.tokens, which records all tokens"
+                )
         if self.runner != "inprocess" or self.rollout_engine != "hf":
             # The truth is taken from full forward passes of both policies in the training process.
-            raise CellError("panel.tokens: allowed with panel.runner = 'inprocess' and panel.rollout_engine = 'hf'")
+            raise ConfigError(
+                "setting.tokens: allowed with setting.runner = 'inprocess' and setting.rollout_engine = 'hf'"
+            )
         if self.top_k == 0:
-            raise CellError("panel.top_k = 0: panel.tokens needs the rollout's top-K log-probs, allowed is >= 1")
+            raise ConfigError("setting.top_k = 0: setting.tokens needs the rollout's top-K log-probs, allowed is >= 1")
 
     def template(self) -> str | None:
-        """The chat template in place of the tokenizer's own. Raises CellError where its file cannot be read."""
+        """The chat template in place of the tokenizer's own. Raises ConfigError where its file cannot be read."""
         if not isinstance(self.chat_template, str):
             return None if self.chat_template is None else NO_TEMPLATE
         try:
             return Path(self.chat_template).read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise CellError(f"panel.chat_template = {self.chat_template}: not readable ({error})") from None
+            raise ConfigError(f"setting.chat_template = {self.chat_template}: not readable ({error})") from None
 
     @property
     def mini_batch_rows(self) -> int:
@@ -173,12 +179,12 @@ class Panel:
 
 
 def integer(name: str, value: Any, low: int) -> None:
-    """Raises CellError where a setting is no integer >= low."""
+    """Raises ConfigError where a setting is no integer >= low."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise CellError(f"{name} = {value!r}: allowed is an integer >= {low}")
+        raise ConfigError(f"{name} = {value!r}: allowed is an integer >= {low}")
 
 
 def _number_from_zero(name: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not (number and value >= 0):
-        raise CellError(f"{name} = {value!r}: allowed is a finite number >= 0")
+        raise ConfigError(f"{name} = {value!r}: allowed is a finite number >= 0")

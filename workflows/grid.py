@@ -312,7 +312,8 @@ class Grid:
     def _too_many_runs(self) -> Iterator[str]:
         for section in ("grid", "token_grid"):
             if self.size(section) > MOST_RUNS:
-                yield f"{section}: {self.size(section)} runs (settings x methods x seeds); allowed are up to {MOST_RUNS}"
+                size = self.size(section)
+                yield f"{section}: {size} runs (settings x methods x seeds); allowed are up to {MOST_RUNS}"
 
     def _wrong_worlds(self) -> Iterator[str]:
         for name, world in self.config["worlds"].items():

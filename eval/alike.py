@@ -50,7 +50,7 @@ def check_runs(runs: Mapping[RunKey, Path]) -> None:
     _compare(
         content, lambda key: key.setting, lambda found: {"setting": found.get("setting"), **of_key(found, OF_SETTING)}
     )
-    _compare(content, lambda key: f"{key.setting}/{key.method}", lambda found: of_key(found, OF_METHOD))
+    _compare(content, lambda key: f"{key.setting}/{key.variant}", lambda found: of_key(found, OF_METHOD))
 
 
 def _compare(

@@ -85,7 +85,7 @@ def test_an_interrupted_run_ends_like_the_whole_one(
     interrupted(run, monkeypatch, place, name, **when)
     launch.train(run)
     assert contents(Path(run.output)) == whole
-    expected = {"run.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
+    expected = {"run.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "rollouts", "verl"}
     assert {p.name for p in tmp_path.iterdir()} == {"run", "run.work"}
     assert {p.name for p in run.work_dir.iterdir()} == expected
 

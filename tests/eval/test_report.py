@@ -277,7 +277,7 @@ def test_settings_and_temperatures_are_those_of_the_configuration(tmp_path: Path
     """In the order given; a temperature beside the accuracy, by setting where they differ, and no word where
     unknown."""
     first, second = (
-        {"setting": name, "variant": "ref", "temperature": t} for name, t in (("first", "1"), ("second", ".5"))
+        {"setting": name, "variant": "ref", "temperature": t} for name, t in (("first", "1"), ("second", "0.5"))
     )
     shown = summary_of(tmp_path, first, second)
     assert shown.index("<td>second</td>") < shown.index("<td>first</td>")

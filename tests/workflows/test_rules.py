@@ -32,9 +32,9 @@ LONGEST_COMMAND = 20_000
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """All rules by name, of a configuration whose free texts have braces and which records tokens."""
     config = copy.deepcopy(CONFIG)
-    config["title"] = BRACES
+    config["title"], config["tier"] = BRACES, "braces"
     config["methods"]["drpo_small"]["title"] = BRACES
-    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own"}}
+    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own", "ks": [1, 5]}}
     config["token_grid"] = [{"settings": ["P"], "methods": ["dppo_topk_kl"], "seeds": [0]}]
     path = tmp_path_factory.mktemp("rules") / "braces.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
@@ -82,7 +82,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose 500 runs and scores are there, though empty of meaning; no job made them."""
     made = Project.copied(tmp_path_factory.mktemp("large"))
     config = copy.deepcopy(CONFIG)
-    config["title"] = BRACES
+    config["title"], config["tier"] = BRACES, "braces"
     config["methods"] = {f"drpo_{i}": {"method": "drpo", "options": {"delta": 0.1 + i / 1000}} for i in range(50)}
     config["methods"]["drpo_0"]["title"] = BRACES
     config["grid"] = [{"settings": ["T"], "seeds": {"count": 10}}]

@@ -12,10 +12,12 @@ from methods.config import MethodConfig, check_flag, check_positive
 
 @dataclass(frozen=True)
 class PenaltyConfig(MethodConfig):
-    """coefficient: strength of the penalty; advantage_weighted: multiply it by |A|."""
+    """Strength of a penalty."""
 
     coefficient: float = 0.04
+    """Strength of the penalty."""
     advantage_weighted: bool = True
+    """Whether the penalty is multiplied by |A|."""
 
     def __post_init__(self) -> None:
         check_positive("coefficient", self.coefficient)

@@ -21,16 +21,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import MethodConfig, check_positive
-from methods.registry import register
-from methods.signals import Signals
+from methods import MethodConfig, Signals, check_positive, register
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """cap: C of min(r, C)."""
-
     cap: float = 2.0
+    """C of min(r, C)."""
 
     def __post_init__(self) -> None:
         check_positive("cap", self.cap)

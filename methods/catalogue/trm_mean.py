@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from methods import MethodConfig, Signals, check_cap, check_positive, register
-from methods.estimators import k3
 from methods.masks import capped_ratio
+from methods.penalties import k3
 from methods.rows import row_mean
 from methods.thresholds import above
 

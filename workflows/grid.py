@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.method_checks.check import run
 from eval.variants import distinct_titles
 from methods import registry
 from methods.backend import renamed
@@ -335,9 +336,14 @@ class Grid:
                 if isinstance(value, str) and reads_as_number(value):
                     yield f"methods.{variant}.options.{name} = {value!r}: allowed is a number or a word{NUMBER_HINT}"
             try:
-                registry.get(given.get("method", variant)).configure(given.get("options"))
+                method = registry.get(given.get("method", variant))
+                config = method.configure(given.get("options"))
             except (registry.UnknownMethodError, MethodConfigError) as error:
                 yield f"methods.{variant}: {error}"
+                continue
+            if (wrong := run(method, config)) is not None:
+                more = f"`python -m methods check {method.name}` says more"
+                yield f"methods.{variant}: method {method.name} {wrong}; {more}"
 
     def _wrong_models(self) -> Iterator[str]:
         for name, model in self.config["models"].items():

@@ -20,8 +20,9 @@ from typing import Any
 from eval import markup
 from eval.files import InputError, read_csv, write_text
 from eval.models import described
-from eval.report import LIMITS, PROVENANCE, figure_section, table_section
+from eval.report import LIMITS, figure_section, table_section
 from eval.tokens import page_tables, summary, verdicts
+from methods.provenance import MARKS
 
 STYLE = """
 .verdict { padding: 0.1rem 0.45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
@@ -131,7 +132,7 @@ def build(args: argparse.Namespace) -> str:
     judged = verdict_table(read_csv(args.verdicts, "--verdicts", verdicts.COLUMNS))
     intro = f"<p>{escape(limits[0])} See <a href='#limits'>limits</a>.</p>"
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
-    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
+    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in MARKS.items())
     groups = markup.table(["setting", "value"], markup.flatten(_groups(args.settings)), "Of the runs recorded.")
     stated = "".join(f"<li>{escape(text)}</li>" for text in limits)
     shown = tables(args.table)

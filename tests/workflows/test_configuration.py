@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from methods import registry
 from tiny_project import CONFIG, ROOT, Project, own_model
 from workflows.grid import Grid, GridError
 
@@ -65,6 +66,18 @@ def test_bad_configurations(change: Callable[[dict[str, Any]], None], words: lis
         Grid.check(config, "bad.yaml")
     for word in ["bad.yaml: ", *words]:
         assert word in str(raised.value)
+
+
+def test_a_method_that_cannot_run_stops_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a small batch, before any job; faults that it shows only elsewhere are `python -m methods check`'s."""
+    registry.load_catalogue()
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    broken = registry.register("broken", title="Broken", source="none", mark="N")
+    broken(lambda signals, config: signals.advantages[:, :1])
+    config = copy.deepcopy(CONFIG)
+    config["methods"]["mine"] = {"method": "broken"}
+    with pytest.raises(GridError, match=r"bad.yaml: methods.mine: method broken returned .*`python -m methods check b"):
+        Grid.check(config, "bad.yaml")
 
 
 def test_an_engine_of_the_mismatch_figure_is_asked_for_where_the_figure_is() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from eval.method_pages.curve import assumptions, curves
 from eval.method_pages.facts import MARKS, SECTIONS, Facts, facts
 from eval.method_pages.svg import draw
 from methods import registry
+from methods.files import write_text
 from methods.registry import Needs
 
 PAGES = Path(__file__).resolve().parents[2] / "methods" / "pages"
@@ -172,13 +172,3 @@ def write(folder: Path = PAGES) -> tuple[list[str], list[str]]:
     for name in gone:
         (folder / name).unlink()
     return written, gone
-
-
-def write_text(path: Path, content: str) -> None:
-    """Atomically: a reader sees the old file or the new one."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(content, encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

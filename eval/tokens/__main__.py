@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eval.files import InputError, write_csv
-from eval.tokens import answers, causes, changes, inputs, open_questions, study, summary, sweep, verdicts
+from eval.tokens import causes, changes, inputs, open_questions, study, summary, sweep, verdicts
 from eval.tokens import replay as replaying
 from eval.tokens.tally import ACTIONS
 
@@ -39,7 +39,7 @@ def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
     write_csv(output / "tokens_changes.csv", changes.COLUMNS, changed)
     answered = open_questions.rows(rows, sweeps, reasons, identities)
-    write_csv(output / "tokens_open.csv", answers.COLUMNS, answered)
+    write_csv(output / "tokens_open.csv", open_questions.COLUMNS, answered)
     write_csv(judged, verdicts.COLUMNS, verdicts.rows(means))
 
 

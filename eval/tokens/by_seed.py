@@ -9,7 +9,8 @@ from typing import Any
 from eval.tokens import axes
 from eval.tokens.contrasts import Values
 from eval.tokens.rates import merge
-from eval.tokens.study import MAIN
+from eval.tokens.records import GROUP
+from eval.tokens.study import MAIN, MAIN_FILTER
 
 Row = Mapping[str, Any]
 Group = tuple[str, str, str]  # setting, update, variant
@@ -18,7 +19,8 @@ Parts = tuple[str, ...]  # names of subsets that are taken together
 
 def group_of(row: Row) -> Group:
     """What runs of different seeds have in common."""
-    return row["setting"], row["update"], row["variant"]
+    setting, update, variant = (row[name] for name in GROUP)
+    return setting, update, variant
 
 
 def by_seed(rows: Sequence[Row], column: str) -> Values:
@@ -32,7 +34,7 @@ class Study:
     def __init__(self, rows: Sequence[Row]) -> None:
         self._rows: dict[tuple[Any, ...], list[Row]] = {}
         for row in rows:
-            if row["measure"] == MAIN[0] and row["truth"] == "reduced":
+            if all(row[name] == MAIN_FILTER[name] for name in ("measure", "truth")):
                 key = (group_of(row), row["criterion"], row["delta"], row["subset"])
                 self._rows.setdefault(key, []).append(row)
         self.groups: list[Group] = list(dict.fromkeys(key[0] for key in self._rows))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from eval.tokens.records import read
-from eval.tokens.study import IDENTITY, MAIN
+from eval.tokens.study import MAIN
 from methods.tokens import schema
 
 CAUSES = {
@@ -42,7 +42,7 @@ def row(path: str) -> dict[str, Any]:
         "batch_curvature": failed & forward & ~own_rise & ~first_order_rise,
     }
     counts = {name: int(flags.sum()) for name, flags in causes.items()}
-    identity = {name: record.identity[name] for name in IDENTITY}
+    identity = record.run()
     return identity | {
         "outside": len(tokens),
         "kept": int((~predicted).sum()),

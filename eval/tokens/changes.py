@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from eval.tokens.criteria import outward, ratio_outward
-from eval.tokens.records import read
-from eval.tokens.study import IDENTITY, MAIN
+from eval.tokens.records import RUN, read
+from eval.tokens.study import MAIN
 from methods.tokens import schema
 
 # Changes of D in nats; what lies beyond falls into the outermost bins.
 EDGES = np.linspace(-0.5, 0.5, 41)
 CRITERIA = ("aggregated", "uniform", "full")
-COLUMNS = (*IDENTITY, "criterion", "keeper", "low", "high", "count")
+COLUMNS = (*RUN, "criterion", "keeper", "low", "high", "count")
 
 
 def rows(path: str) -> Iterator[dict[str, Any]]:
@@ -27,7 +27,7 @@ def rows(path: str) -> Iterator[dict[str, Any]]:
     tokens = record.where((record["advantage"] != 0) & (record[before] > delta))
     change = np.clip(tokens[after] - tokens[before], EDGES[0], EDGES[-1])
     ratio = ratio_outward(tokens)
-    identity = {name: record.identity[name] for name in IDENTITY}
+    identity = record.run()
     for criterion in CRITERIA:
         verdict = outward(tokens, criterion, measure, np.random.default_rng(0))
         for keeper, kept in ((criterion, ratio & ~verdict), ("ratio", verdict & ~ratio)):

@@ -15,6 +15,10 @@ from eval.statistics import Interval, mean_interval, stratified_mean
 Values = Mapping[int, float]  # of one setting, by seed; seeds without a value are absent
 
 
+# Below it nothing is concluded from rates of this study: a seed's counts are small and far from normal.
+FEW = 6
+
+
 @dataclass(frozen=True)
 class Estimate:
     """A mean with its interval.

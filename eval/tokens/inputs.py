@@ -10,9 +10,8 @@ from eval.files import InputError
 from eval.tokens import records
 
 FILE = "tokens.parquet"
-# What seeds are pooled over: runs that differ in nothing but the seed. The rest of an identity must agree within it.
-GROUP = ("setting", "update", "variant")
-SHARED = tuple(name for name in records.IDENTITY if name not in (*GROUP, "seed"))
+# The rest of an identity must agree within a group.
+SHARED = tuple(name for name in records.IDENTITY if name not in records.RUN)
 
 
 def find_records(paths: Sequence[Path]) -> list[Path]:
@@ -33,12 +32,12 @@ def runs(paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
     over them would be one of nothing.
     """
     identities = {path: records.identity(path) for path in paths}
-    order = sorted(identities, key=lambda path: (*(identities[path][name] for name in (*GROUP, "seed")), str(path)))
+    order = sorted(identities, key=lambda path: (*(identities[path][name] for name in records.RUN), str(path)))
     first: dict[tuple[Any, ...], Path] = {}
     for path in order:
-        group = tuple(identities[path][name] for name in GROUP)
+        group = tuple(identities[path][name] for name in records.GROUP)
         run = (*group, identities[path]["seed"])
-        named = ", ".join(f"{name} {value!r}" for name, value in zip((*GROUP, "seed"), run, strict=True))
+        named = ", ".join(f"{name} {value!r}" for name, value in zip(records.RUN, run, strict=True))
         if run in first:
             raise InputError(f"{path} and {first[run]}: two records of one run ({named}); allowed is one")
         like = first.setdefault(group, path)

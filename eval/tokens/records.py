@@ -29,6 +29,10 @@ IDENTITY: dict[str, tuple[type, ...]] = {
     "lr": (int, float),
     "vocab_size": (int,),
 }
+# What seeds are pooled over: runs that differ in nothing but the seed.
+GROUP = ("setting", "update", "variant")
+# What names a run in the study's tables.
+RUN = (*GROUP, "seed")
 # Of pyarrow for bytes that are no Parquet, be it at once or in the middle of a file.
 UNREADABLE = (pa.ArrowException, OSError)
 
@@ -52,6 +56,10 @@ class Record:
     @property
     def seed(self) -> int:
         return int(self.identity["seed"])
+
+    def run(self) -> dict[str, Any]:
+        """The first cells of a row about this run: `RUN` by name."""
+        return {name: self.identity[name] for name in RUN}
 
     def where(self, chosen: NDArray[np.bool_]) -> Record:
         """The tokens for which `chosen` is true."""
@@ -83,7 +91,7 @@ def whole_responses(path: str | Path, tokens: int) -> Iterator[Record]:
     """
     source = require_file(path, "token record")
     identity, schema = _open(source)
-    wanted = [*token_schema.IDENTITY, *token_schema.SIGNALS, *token_schema.SUPPORT]
+    wanted = [*token_schema.POSITION, *token_schema.SIGNALS, *token_schema.SUPPORT]
     _require(source, schema, wanted)
     rest: dict[str, NDArray[Any]] | None = None
     for batch in _batches(source, tokens, wanted):

@@ -13,7 +13,7 @@ import numpy as np
 from eval.tokens.criteria import ratio_outward
 from eval.tokens.rates import rates
 from eval.tokens.records import read, sweep_sizes
-from eval.tokens.study import IDENTITY, MAIN
+from eval.tokens.study import MAIN
 from methods.tokens import schema
 
 FULL = "full"
@@ -31,7 +31,7 @@ def rows(path: str) -> Iterator[dict[str, Any]]:
     change, ratio = active[after] - active[before], ratio_outward(active)
     sign = np.sign(active["advantage"])
     true_outward = sign * np.sign(active[truth]) > 0
-    identity = {name: record.identity[name] for name in IDENTITY}
+    identity = record.run()
     for k in (*sizes, None):
         reduced = active[before if k is None else schema.sweep(k)]
         outside = reduced > delta

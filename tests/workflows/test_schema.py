@@ -1,7 +1,7 @@
 """agreement: the configuration schema says of a setting what the dataclasses behind it say, and describes every key.
 
-Values at the edge of each range are tried on both. Not covered: upper limits that only the schema has (they keep a typing
-error from filling a machine), and rules between two keys, which the dataclass alone knows.
+Values at the edge of each range are tried on both. Not covered: rules between two keys, which the
+dataclass alone knows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def test_names_and_defaults_are_those_of_the_dataclass(keys: dict[str, Any], kin
 
 
 def edges(keys: dict[str, Any]) -> Iterator[tuple[str, Any, bool]]:
-    """(key, value, whether the schema allows it): both sides of each limit, each choice and none of them, other types."""
+    """(key, value, whether the schema allows it): both sides of each limit, each choice and another, other types."""
     for name, spec in keys.items():
         step = 1 if spec.get("type") == "integer" else 1e-6
         if "minimum" in spec:

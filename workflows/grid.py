@@ -20,9 +20,9 @@ from methods.backend.run.model_check import folder_problem, length_problem
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
 from methods.config import MethodConfigError
-from workflows import sweep
-from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
-from workflows.task_check import task_problem
+from workflows.config_checks import sweep
+from workflows.config_checks.task import task_problem
+from workflows.config_checks.values import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
 from workflows.world import REWARD
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from tiny_project import CONFIG
-from workflows.config_file import check_repeated_keys, check_tier
+from workflows.config_checks.file import check_repeated_keys, check_tier
+from workflows.config_checks.task import task_problem
 from workflows.grid import Grid, GridError
-from workflows.task_check import task_problem
 from workflows.tools.fuzz_config import base, faults
 
 

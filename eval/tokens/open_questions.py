@@ -1,8 +1,8 @@
 """What arXiv 2607.10848 left open about its token analysis, as contrasts with their intervals; numbers only.
 
 Forward KL and the unmasked probe of the base setting (`eval.tokens.axes`), radius 0.15 and the truth by the reduced
-divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's (`eval.tokens.sweep`,
-`eval.tokens.causes`). A question whose settings a tier has not is left out.
+divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's
+(`eval.tokens.run_tables`). A question whose settings a tier has not is left out.
 """
 
 from __future__ import annotations
@@ -13,8 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from eval.tokens import axes
-from eval.tokens.by_seed import Group, Parts, Row, Study, by_seed, group_of
-from eval.tokens.contrasts import Estimate, difference, pool, single
+from eval.tokens.contrasts import (
+    Estimate,
+    Group,
+    Parts,
+    Row,
+    Study,
+    by_seed,
+    difference,
+    group_of,
+    pool,
+    single,
+)
 from eval.tokens.study import MAIN, RADII
 from methods.directions import TAIL_RULES
 
@@ -78,7 +88,7 @@ CAUSES = "curvature or other tokens"
 CAUSE = Question(CAUSES, "cause of a failure", "tokens that are no failures (kept by the full prediction, and D rose)")
 APPROXIMATION = Question(CAUSES, "what the sign is read from", "a criterion to use: both are known in hindsight only")
 QUESTIONS = (K, DELTA, AGE, BATCH, PLACE, MU, *SETTINGS.values(), UPDATE, CAUSE, APPROXIMATION)
-# Of `eval.tokens.causes`: what the step's curvature did, and what other tokens' gradients did.
+# Of `run_tables.CAUSES`: what the step's curvature did, and what other tokens' gradients did.
 SOURCES = {"curvature": ("curvature", "batch_curvature"), "other tokens' gradients": ("reversed", "others")}
 CAUSE_TEXTS = {
     "reversed": "the token itself moved against its advantage",
@@ -94,7 +104,7 @@ def rows(
 ) -> list[dict[str, Any]]:
     """All rows, with `COLUMNS`; none without a setting of the unmasked probe.
 
-    seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per setting.
+    seeds, sweeps, causes: rows of `eval.tokens.study` and `run_tables`; identities: of one record per setting.
     Raises InputError where a setting is not what `eval.tokens.axes` says.
     """
     study = Study(seeds)

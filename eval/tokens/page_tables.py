@@ -9,10 +9,10 @@ from html import escape
 from eval import markup
 from eval.files import InputError
 from eval.statistics import not_a_test
-from eval.tokens.causes import CAUSES
 from eval.tokens.contrasts import FEW
 from eval.tokens.open_questions import QUESTIONS
 from eval.tokens.records import RUN
+from eval.tokens.run_tables import CAUSES
 from eval.tokens.study import MAIN_TEXTS
 
 Row = Mapping[str, str]

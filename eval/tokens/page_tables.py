@@ -72,11 +72,11 @@ def summary(rows: Sequence[Row]) -> str:
     for kind in dict.fromkeys(map(group, chosen)):
         shown = [_means(row) for row in chosen if group(row) == kind]
         parts.append(markup.table(columns, shown, kind[0].upper() + kind[1:]))
-        parts.append(f"<p>{escape(_told_apart([row for row in chosen if group(row) == kind]))}</p>")
+        parts.append(f"<p>{escape(_tell_apart([row for row in chosen if group(row) == kind]))}</p>")
     return "\n".join(parts)
 
 
-def _told_apart(rows: Sequence[Row]) -> str:
+def _tell_apart(rows: Sequence[Row]) -> str:
     """Which criteria of a setting the gap tells apart from the ratio, and which not."""
     found: dict[str, list[str]] = {"told apart from the ratio": [], "not told apart, which is not equal": []}
     told, alike = found
@@ -138,7 +138,7 @@ def causes(rows: Sequence[Row]) -> str:
         shown.append([kind, str(len(own)), str(total["kept"]), str(total["failed"]), *shares])
     told = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in CAUSES.items())
     caption = (
-        f"Of the tokens outside that the full prediction keeps, those whose D rose all the same, by cause. {told}."
+        f"Of the tokens outside that the full prediction keeps, those whose D rose nevertheless, by cause. {told}."
     )
     names = [name.replace("_", "\n") for name in CAUSES]
     return markup.table(["setting", "seeds", "kept", "D rose", *names], shown, caption)

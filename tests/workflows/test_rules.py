@@ -34,9 +34,9 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     config = copy.deepcopy(CONFIG)
     config["title"] = BRACES
     config["methods"]["drpo_small"]["title"] = BRACES
-    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own"}}
+    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own", "ks": [1, 5]}}
     config["token_grid"] = [{"settings": ["P"], "methods": ["dppo_topk_kl"], "seeds": [0]}]
-    path = tmp_path_factory.mktemp("rules") / "braces.yaml"
+    path = tmp_path_factory.mktemp("rules") / f"{config['tier']}.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     before = dict(os.environ)
     with SnakemakeApi(OutputSettings(dryrun=True)) as api:

@@ -187,7 +187,7 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
     [
         (
             lambda p, f: p["task"].update(name="ownn"),
-            "settings.Own.task.name = 'ownn': no task of .*did you mean 'own'",
+            "settings.Own.task.name = 'ownn': no task .*did you mean 'own'",
         ),
         (
             lambda p, f: p["task"].update(include_path="none"),

@@ -78,9 +78,9 @@ def summary_table(
     caption = (
         f"start, final: accuracy of the first and last checkpoint on the test problems ({_scale(rows)}). Run reward, "
         "the primary outcome: mean reward of the rollouts on training prompts, at the training's temperature, without "
-        "the stale first steps; it is another scale than accuracy, and the weights of the last staleness updates "
-        "count in none "
-        f"of its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
+        "the first steps, which all sample from the start (as many as the staleness). It is on another scale than "
+        "accuracy, and the weights after the last updates (again as many as the staleness) sample in none of its "
+        f"steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
         f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of "
         "the rate."
     )

@@ -21,12 +21,12 @@ from methods.backend.run.model_check import folder_problem, length_problem
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
 from methods.config import MethodConfigError
-from workflows import sweep
-from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
-from workflows.task_check import task_problem
+from workflows.config_checks import sweep
+from workflows.config_checks.task import task_problem
+from workflows.config_checks.values import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
+from workflows.world import REWARD
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
-TOY_REWARD = "workflows/world/reward.py"
 REFERENCE = "dppo_topk_kl"
 # Snakemake reads them in a path as wildcards and patterns.
 PATTERN = "{}[]*?"
@@ -136,7 +136,7 @@ class Grid:
             model=f"{self.results}/warm_starts/{self.warm_start(setting)}",
             train_files=[f"{world}/train.parquet"],
             val_files=[f"{world}/test.parquet"],
-            reward_function={"path": TOY_REWARD, "name": "compute_score"},
+            reward_function={"path": REWARD, "name": "compute_score"},
             task={"name": "sort"},
         )
 

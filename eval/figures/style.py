@@ -99,11 +99,11 @@ def _wishes(name: str) -> list[str]:
 
 
 def looks(colours: Mapping[str, str | None]) -> dict[str, tuple[str, Any, str]]:
-    """{variant: (colour, dashes, marker)}, no two alike; colours: of each label, or None to have one chosen.
+    """{variant: (colour, dashes, marker)}, no two alike; colours: of each variant, or None to have one chosen.
 
-    A label asks for the colour that its name stands for and gets it, or the next one, among those used least so far.
-    So a label added at the end changes no other, one added elsewhere few; a colour of its own pins a label's.
-    Raises ValueError for more Variants of one colour than there are looks.
+    A variant asks for the colour that its name stands for and gets it, or the next one, among those used least so far.
+    So a variant added at the end changes no other, one added elsewhere few; a colour of its own pins a variant's.
+    Raises ValueError for more variants of one colour than there are looks.
     """
     used: dict[str, int] = {}
     found = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from eval.method_pages.curve import assumptions, curves
 from eval.method_pages.facts import SECTIONS, Facts, facts
 from eval.method_pages.svg import draw
 from methods import registry
+from methods.files import write_text
 from methods.provenance import MARKS
 from methods.registry import Needs
 
@@ -180,13 +180,3 @@ def write(folder: Path) -> tuple[list[str], list[str]]:
 def committed_index() -> str:
     """What `INDEX` should hold."""
     return index([facts(registry.get(name)) for name in registry.names()], ".py")
-
-
-def write_text(path: Path, content: str) -> None:
-    """Atomically: a reader sees the old file or the new one."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(content, encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

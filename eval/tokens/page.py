@@ -21,7 +21,7 @@ from eval import markup
 from eval.files import InputError, read_csv, write_text
 from eval.models import described
 from eval.report import LIMITS, figure_section, table_section
-from eval.tokens import page_tables, summary, verdicts
+from eval.tokens import open_questions, page_tables, summary, verdicts
 from methods.provenance import MARKS
 
 STYLE = """
@@ -97,7 +97,7 @@ def _judged(row: Mapping[str, str], reference: str) -> list[str]:
 # By file name: the section, what shows the table, and the columns that takes. Another table is shown as it is, folded,
 # under rates.
 TABLES: dict[str, tuple[str, Callable[[Sequence[Mapping[str, str]]], str], Sequence[str]]] = {
-    "tokens_open": ("open", page_tables.answers, page_tables.ANSWERED),
+    "tokens_open": ("open", page_tables.open_questions, open_questions.COLUMNS),
     "tokens_summary": ("rates", page_tables.summary, summary.COLUMNS),
     "tokens_causes": ("rates", page_tables.causes, page_tables.COUNTED),
     "tokens_seeds": ("rates", page_tables.seeds, page_tables.SEEDS),

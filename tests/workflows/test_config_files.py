@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from tiny_project import CONFIG
-from workflows.config_file import check_repeated_keys, check_tier
+from workflows.config_checks.file import check_repeated_keys, check_tier
+from workflows.config_checks.task import task_problem
 from workflows.grid import Grid, GridError
-from workflows.task_check import task_problem
 from workflows.tools.fuzz_config import base, faults
 
 
@@ -186,7 +186,10 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda p, f: p["task"].update(name="owm"), "settings.Own.task.name = 'owm': no task of .*did you mean 'own'"),
+        (
+            lambda p, f: p["task"].update(name="ownn"),
+            "settings.Own.task.name = 'ownn': no task .*did you mean 'own'",
+        ),
         (
             lambda p, f: p["task"].update(include_path="none"),
             "settings.Own.task.include_path = none: no such file or dir",

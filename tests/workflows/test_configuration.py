@@ -166,16 +166,6 @@ def test_missing_files_of_a_user_are_named(tiny_world: Any) -> None:
             Grid.check(config, "bad.yaml")
 
 
-def test_the_conda_environment_has_the_pins_of_the_constraints() -> None:
-    """Not covered: that conda can build it."""
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    plain = {name.lower().replace("_", "-"): version for name, version in pins.items()}
-    environment = yaml.safe_load((ROOT / "workflows" / "envs" / "tether.yaml").read_text())
-    for line in environment["dependencies"][-1]["pip"]:
-        name, version = line.split("==")
-        assert plain[name.split("[")[0].lower().replace("_", "-")] == version, line
-
-
 def test_a_mixture_in_fp8_end_to_end_is_scored_as_it_was_trained(project: Project) -> None:
     """From warm start to score through Snakemake, one run; the start is scored in the same precision."""
     config = copy.deepcopy(CONFIG)

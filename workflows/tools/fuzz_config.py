@@ -27,7 +27,7 @@ from snakemake.utils import update_config
 
 from methods.backend.recipe import verl_overrides
 from methods.backend.run_config import RunConfig
-from workflows.config_file import LOADER, check_repeated_keys, check_tier
+from workflows.config_checks.file import LOADER, check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
 NAME = "fuzz.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from workflows.config_check import GridError, place_of
+from workflows.config_checks.values import GridError, place_of
 
 # libyaml's, where PyYAML was built with it: ten times as fast.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

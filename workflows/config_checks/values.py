@@ -15,7 +15,7 @@ from jsonschema.exceptions import best_match
 
 from methods.config import did_you_mean
 
-SCHEMA = Path(__file__).parent / "schemas" / "config.schema.yaml"
+SCHEMA = Path(__file__).parents[1] / "schemas" / "config.schema.yaml"
 # A longer value is cut in a message.
 SHOWN = 100
 LONGEST = 1000

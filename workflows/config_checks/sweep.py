@@ -1,4 +1,4 @@
-"""A sweep in one line: `drpo: {sweep: {delta: [0.05, 0.1, 0.2]}}` is three methods with Variants of their own."""
+"""A sweep in one line: `drpo: {sweep: {delta: [0.05, 0.1, 0.2]}}` is three variants of one method."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from methods import registry
-from workflows.config_check import GridError, shown
+from workflows.config_checks.values import GridError, shown
 
 MOST_VARIANTS = 1000
 
 
 def expand(config: dict[str, Any], origin: str) -> None:
-    """Put each swept variant's variants in its place, in `methods` and where a grid names it. Raises GridError.
+    """Put the variants of each sweep in its place, in `methods` and where a grid names it. Raises GridError.
 
     One variant for each combination of the swept values, the last key's fastest.
     """
     swept: dict[str, list[str]] = {}
     found: dict[str, Any] = {}
-    for variant, settings in config["methods"].items():
-        variants = {variant: settings}
+    for name, settings in config["methods"].items():
+        made = {name: settings}
         if "sweep" in settings:
-            variants = _variants(variant, settings, origin)
-            swept[variant] = list(variants)
-        for name, given in variants.items():
-            if name in found or (name in config["methods"] and variant in swept):
-                raise GridError(f"{origin}: methods.{variant}.sweep: its variant {name} is given twice under methods")
-            found[name] = given
+            made = _variants(name, settings, origin)
+            swept[name] = list(made)
+        for variant, given in made.items():
+            if variant in found or (variant in config["methods"] and name in swept):
+                raise GridError(f"{origin}: methods.{name}.sweep: its variant {variant} is given twice under methods")
+            found[variant] = given
     config["methods"] = found
     for section in ("grid", "token_grid"):
         for block in config[section]:

@@ -14,7 +14,7 @@ from verl.utils import tensordict_utils as tu
 from methods.backend import launch
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, BatchRolloutManager
 from methods.backend.worker import TetherWorker
-from workflows.bare_step import BareLoop, Rollouts
+from workflows.tools.bench.bare_step import BareLoop, Rollouts
 
 
 def rollouts_of(data: Any) -> Rollouts:

@@ -113,7 +113,7 @@ bench: $(STAMP)  ## the trainer's step against bare PyTorch
 	$(RUN) -m workflows bench
 
 docs: $(DOCS_STAMP)  ## docs/, a page for each method and the reference results as a site, in results/docs
-	$(RUN) -m mkdocs build --strict --quiet --config-file workflows/site/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet --config-file workflows/site/mkdocs.yml
 	@echo "site: results/docs/index.html"
 
 $(DOCS_STAMP): $(STAMP)

@@ -2,8 +2,8 @@
 
     python examples/one_step.py [METHOD] [--steps N]
 
-The task: three of eight numbers, to be written in rising order. A tiny model with random weights learns it, with the loss of
-any method that needs no more than the rollout's top K. The reward is the share of tokens that are right.
+The task: three of eight numbers, to be written in rising order. A tiny model with random weights learns it with the
+loss of any method that needs no more than the rollout's top K. The reward is the share of right tokens.
 
 Shapes: N responses in groups of one prompt, P prompt tokens, T response tokens, S slots of the top-K set, V vocabulary.
 """

@@ -21,6 +21,11 @@ COMMAND = re.compile(r"python -m ([a-z_.]+)((?: +[^\s`|#;]+)*)")
 CODE = re.compile(r"```[a-z]*\n(.*?)```|`([^`\n]+)`", re.DOTALL)
 
 
+def blocks(page: Path) -> list[str]:
+    """The fenced blocks of a page."""
+    return re.findall(r"^```[a-z]*\n(.*?)^```", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+
+
 def code(page: Path) -> str:
     """All code of a page, one piece a line; a backslash joins two lines."""
     pieces = [block or inline for block, inline in CODE.findall(page.read_text(encoding="utf-8"))]
@@ -121,8 +126,7 @@ def test_the_readmes_tree_is_the_tree_on_disk() -> None:
 
 def readme_method() -> str:
     """The README's block of Python that registers a method."""
-    blocks = re.findall(r"```python\n(.*?)```", PAGES[0].read_text(encoding="utf-8"), re.DOTALL)
-    return next(block for block in blocks if "@register(" in block)
+    return next(block for block in blocks(PAGES[0]) if "@register(" in block)
 
 
 def test_the_readmes_method_keeps_the_contract(tmp_path: Path) -> None:

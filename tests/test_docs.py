@@ -100,9 +100,7 @@ def test_commands_and_their_flags_exist(page: Path, help_of: dict[tuple[str, ...
 
 def test_the_readmes_tree_is_the_tree_on_disk() -> None:
     """Every folder at the top, and every folder in a room, by name; and no other."""
-    block = next(
-        text for text in re.findall(r"```\n(.*?)```", PAGES[0].read_text(), re.DOTALL) if "catalogue/ " in text
-    )
+    block = next(text for text in blocks(PAGES[0]) if "catalogue/ " in text)
     told: set[str] = set()
     parents: list[str] = []
     for line in block.splitlines():

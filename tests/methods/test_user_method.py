@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# README, "Add a method".
+# README, "One method is one file".
 ADDED = '''"""Capped policy gradient: g = min(r, C) · A.  Source: this work."""
 
 from dataclasses import dataclass

@@ -90,7 +90,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose 500 runs and scores are there, though empty of meaning; no job made them."""
     made = Project.copied(tmp_path_factory.mktemp("large"))
     config = copy.deepcopy(CONFIG)
-    config["title"], config["tier"] = BRACES, "braces"
+    config["title"] = BRACES
     config["methods"] = {f"drpo_{i}": {"method": "drpo", "options": {"delta": 0.1 + i / 1000}} for i in range(50)}
     config["methods"]["drpo_0"]["title"] = BRACES
     config["grid"] = [{"settings": ["T"], "seeds": {"count": 10}}]

@@ -168,7 +168,7 @@ def record(
 
         def work() -> int:
             recorder = Recorder()
-            builtins.__called__ = recorder.called  # type: ignore[attr-defined]
+            builtins.__called__ = recorder.was_called  # type: ignore[attr-defined]
             sys.meta_path.insert(0, Finder({path: report_calls(path) for path in files}))
             status = pytest_status(tests, [recorder])
             calls = {name: sorted(found) for name, found in recorder.calls.items()}

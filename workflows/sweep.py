@@ -26,10 +26,10 @@ def expand(config: dict[str, Any], origin: str) -> None:
         if "sweep" in settings:
             variants = _variants(variant, settings, origin)
             swept[variant] = list(variants)
-        for name, variant in variants.items():
+        for name, given in variants.items():
             if name in found or (name in config["methods"] and variant in swept):
                 raise GridError(f"{origin}: methods.{variant}.sweep: its variant {name} is given twice under methods")
-            found[name] = variant
+            found[name] = given
     config["methods"] = found
     for section in ("grid", "token_grid"):
         for block in config[section]:

@@ -148,7 +148,7 @@ def _ray_settings(run: RunConfig) -> dict[str, Any]:
             f"{rollout}.agent.default_agent_loop": "tether_single_turn",
             "reward.reward_manager.source": "importlib",
             "reward.reward_manager.name": "TextRewardManager",
-            "reward.reward_manager.module.path": "pkg://methods.backend.reward_manager",
+            "reward.reward_manager.module.path": "pkg://methods.backend.ray.reward_manager",
             **(_vllm_server_settings(run.setting) if run.setting.rollout_engine == "vllm" else {}),
         }
     else:

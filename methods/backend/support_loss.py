@@ -84,17 +84,19 @@ class SupportLoss:
 
         logits: [B, T, V], those that predict each response token.
         """
-        variants, shape, valid = data["responses"], data["responses"].shape, data.get(SUPPORT_VALID, None)
-        log_probs = logits.gather(-1, variants.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
+        sampled, shape, valid = data["responses"], data["responses"].shape, data.get(SUPPORT_VALID, None)
+        log_probs = logits.gather(-1, sampled.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
         carried, flat = Carried(), logits.detach().flatten(0, 1)
         if valid is not None or Needs.SUM_PI_SQUARED in self.needs:
-            ids = data[SUPPORT_IDS].flatten(0, 1) if valid is not None else variants.new_empty(len(flat), 0)
+            ids = data[SUPPORT_IDS].flatten(0, 1) if valid is not None else sampled.new_empty(len(flat), 0)
             statistics = policy_statistics(flat, ids)
             carried = Carried(
                 sum_pi_squared=statistics.sum_pi_squared.view(shape), entropy=statistics.entropy.view(shape)
             )
         if valid is not None:
             logp_mu = data[SUPPORT_LOGP]
+            # Padding names no candidates: every response token has one that is valid, its own.
+            inside = valid.any(-1)
             carried = replace(
                 carried,
                 support=Support(
@@ -103,11 +105,16 @@ class SupportLoss:
                     logp_pi=statistics.logp.view(valid.shape),
                     valid=valid,
                 ),
-                full=_full(flat, ids, logp_mu.flatten(0, 1), lambda values: values.unflatten(0, shape))
+                full=_full(
+                    flat[inside.flatten()],
+                    ids[inside.flatten()],
+                    logp_mu[inside],
+                    lambda values: values.new_zeros(*shape, values.shape[-1]).index_put((inside,), values),
+                )
                 if Needs.FULL in self.needs
                 else None,
             )
-        columns = {"sampled": variants, "logp_old": data.get(ANCHOR, None), "uniforms": data.get(UNIFORMS, None)}
+        columns = {"sampled": sampled, "logp_old": data.get(ANCHOR, None), "uniforms": data.get(UNIFORMS, None)}
         with carry(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **columns)):
             return ppo_loss(self.config, {"log_probs": log_probs}, data, None)
 

@@ -237,7 +237,7 @@ def test_small_print_is_clear_of_the_axes(rows: int) -> None:
     for (each,) in axes:
         each.set_xlabel("training step")
     figure.draw_without_rendering()
-    lowest = min(each.xaxis.look.get_window_extent().y0 for (each,) in axes)
+    lowest = min(each.xaxis.label.get_window_extent().y0 for (each,) in axes)
     (note,) = figure.texts
     assert note.get_window_extent().y1 < lowest and note.get_window_extent().y0 >= 0
     plt.close(figure)

@@ -1,4 +1,4 @@
-"""python -m workflows doctor | init | status | plan | bench | soak | fuzz | mismatch | recover | lint: see `--help` of each."""
+"""python -m workflows doctor | init | status | plan | bench | soak | fuzz | mismatch | recover | lint: see --help."""
 
 from __future__ import annotations
 

@@ -65,11 +65,8 @@ def plan(tier: str, shard: str | None, cores: int) -> int:
     except GridError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    runs = {
-        grid.path(*key): grid.runs()[grid.path(*key)]
-        for key in grid.keys()
-        if chosen.takes(*key)
-    }
+    keys = grid.keys()
+    runs = {grid.path(*key): grid.runs()[grid.path(*key)] for key in keys if chosen.takes(*key)}
     all_states = look(Path(grid.results), grid.runs(), GRID)
     states = {state.place: state for state in all_states}
     which = f" on machine {chosen.index} of {chosen.count}" if shard else ""
@@ -171,7 +168,7 @@ def targets_of(grid: Grid, runs: dict[str, RunConfig]) -> list[str]:
 def command(config: Path, targets: Sequence[str], cores: int, results: Path, which: Shard) -> str:
     """The line that starts it. The targets of a shard go to a file: they are too many for a line."""
     words = f"OMP_NUM_THREADS=1 snakemake --cores {cores} --configfile {shlex.quote(str(config))}"
-    words += " --profile workflows/profiles/local"
+    words += " --workflow-profile workflows/profiles/local"
     if not targets:
         return f"start it with: {words}"
     path = results / f"shard_{which.index}_of_{which.count}.txt"

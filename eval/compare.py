@@ -21,7 +21,7 @@ import numpy as np
 from eval.files import InputError, read_json, read_jsonl
 from eval.results import ACCURACY, REWARD, scores_of
 from eval.runs import RunKey, key_of, read_metrics, run_mean
-from eval.statistics import Interval, mean_interval, paired_difference
+from eval.statistics import Interval, paired_difference
 
 # They say which run it is, or follow from it.
 NAMES = ("seed", "variant", "setting_name", "output", "work")

@@ -30,7 +30,6 @@ SETTINGS = (
     "rollout_quantization",
     "rollout_engine",
     "staleness",
-    "lr",
     "prompts",
     "group",
     "mini_batches",
@@ -38,7 +37,8 @@ SETTINGS = (
     "top_k",
     "temperature",
 )
-AXES = ("setting", "variant", "method", "seed", "size", "task", *SETTINGS)
+# learning_rate is the setting's; the recorded metric `lr` is that of each step.
+AXES = ("setting", "variant", "method", "seed", "size", "task", "learning_rate", *SETTINGS)
 
 
 def runs_in(results: Path) -> dict[RunKey, Path]:
@@ -57,7 +57,7 @@ def axes_of(key: RunKey, run: Path) -> dict[str, Any]:
     settings, config = manifest.get("setting", {}), manifest.get("run", {})
     size, task = _size_and_task(config)
     named = {"setting": key.setting, "variant": key.variant, "method": config.get("method", key.variant)}
-    named |= {"seed": key.seed, "size": size, "task": task}
+    named |= {"seed": key.seed, "size": size, "task": task, "learning_rate": settings.get("lr")}
     return named | {name: settings.get(name) for name in SETTINGS}
 
 

@@ -72,7 +72,7 @@ def plan(tier: str, shard: str | None, cores: int) -> int:
     which = f" on machine {chosen.index} of {chosen.count}" if shard else ""
     done = sum(states[place].state == DONE for place in runs)
     print(f"[plan] {grid.config['tier']}: {len(runs)} of {len(grid.runs())} runs{which}, {done} of them done")
-    total, megabytes, unknown = 0.0, 0.0, []
+    total, megabytes, unknown, unsized = 0.0, 0.0, [], []
     for setting in dict.fromkeys(run.setting_name for run in runs.values()):
         cost = cost_of(setting, runs, all_states, grid)
         todo = cost.runs - cost.done
@@ -84,8 +84,10 @@ def plan(tier: str, shard: str | None, cores: int) -> int:
         total += todo * (cost.seconds or 0.0)
         megabytes += cost.runs * (cost.megabytes or 0.0)
         unknown += [setting] if cost.seconds is None else []
-    rest = f", without {', '.join(unknown)}: run one of it and plan again" if unknown else ""
-    print(f"in all: {total / 3600:.2f} core-hours of training, {megabytes:.0f} MB{rest}; scoring is not counted")
+        unsized += [setting] if cost.megabytes is None else []
+    rest = f" without {', '.join(unknown)} (run one of it and plan again)" if unknown else ""
+    room = f" without {', '.join(unsized)} (no model folder there yet)" if unsized else ""
+    print(f"in all: {total / 3600:.2f} core-hours of training{rest}, {megabytes:.0f} MB{room}; scoring is not counted")
     if not runs:
         print("this machine has nothing to do: allowed are fewer machines")
         return 0
@@ -167,11 +169,11 @@ def targets_of(grid: Grid, runs: dict[str, RunConfig]) -> list[str]:
 
 def command(config: Path, targets: Sequence[str], cores: int, results: Path, which: Shard) -> str:
     """The line that starts it. The targets of a shard go to a file: they are too many for a line."""
-    words = f"OMP_NUM_THREADS=1 snakemake --cores {cores} --configfile {shlex.quote(str(config))}"
-    words += " --workflow-profile workflows/profiles/local"
+    options = f"--cores {cores} --configfile {shlex.quote(str(config))} --workflow-profile workflows/profiles/local"
     if not targets:
-        return f"start it with: {words}"
+        return f"start it with: OMP_NUM_THREADS=1 snakemake {options}"
     path = results / f"shard_{which.index}_of_{which.count}.txt"
     os.makedirs(results, exist_ok=True)
     path.write_text("".join(f"{target}\n" for target in targets))
-    return f"start it with: {words} $(cat {shlex.quote(str(path))})"
+    # Before the options: --configfile takes all words behind it.
+    return f"start it with: OMP_NUM_THREADS=1 snakemake $(cat {shlex.quote(str(path))}) {options}"

@@ -1,4 +1,4 @@
-"""Two runs, variants or settings against each other, on invented results (tests/eval/fabricated.py)."""
+"""Two runs, variants or settings against each other, on invented results (tests/fabricated.py)."""
 
 from __future__ import annotations
 

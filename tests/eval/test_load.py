@@ -1,4 +1,4 @@
-"""Results as tables and as a figure by name, on invented results (tests/eval/fabricated.py)."""
+"""Results as tables and as a figure by name, on invented results (tests/fabricated.py)."""
 
 from __future__ import annotations
 

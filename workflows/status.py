@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -45,11 +46,13 @@ def status(tier: str | None, results: Path | None, tokens: bool = False) -> int:
             results, places = Path(grid.results), list(grid.token_runs() if tokens else grid.runs())
         except GridError as error:
             if results is None or not results.is_dir():
-                print(f"error: {error}")
+                print(f"error: {error}", file=sys.stderr)
                 return 2
             note = f"the configuration is refused now ({error}): shown are the runs that have left files"
     elif not results.is_dir():
-        print(f"error: --results = {results}: no such folder; allowed is a tier's folder, as results/toy")
+        print(
+            f"error: --results = {results}: no such folder; allowed is a tier's folder, as results/toy", file=sys.stderr
+        )
         return 2
     found = found_places(results, section)
     states = look(results, found if places is None else places, section)

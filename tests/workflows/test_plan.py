@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from fabricated import write_run
+
 from workflows.__main__ import main
 from workflows.plan import Shard
 

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from fabricated import write_run
+
 from workflows.__main__ import main
 from workflows.run_states import is_held, look
 
@@ -92,7 +92,7 @@ def test_one_screen_from_another_terminal(results: Path) -> None:
         )
     assert found.returncode == 0, found.stderr
     said = found.stdout
-    assert "4 runs: 1 done, 1 running, 1 failed, 1 stopped, 0 waiting; about 32 s of training left" in said
+    assert "4 runs: 1 done, 1 running, 1 failed, 1 stopped, 0 waiting; about 30 s of training left" in said
     assert "B  pg_is  1 done, 1 running, 1 failed, 1 stopped, last reward 0.540 (mean of 1 done)" in said
     assert (
         f"running: B pg_is seed 1, step 4 of 10, reward 0.400, 12 s left  [{results}/logs/train/{PLACES[1]}.log]"

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if args.command == "compare":
             from eval.compare import compare
 
-            for line in compare(*args.runs, args.metric):
+            first, second = args.runs
+            for line in compare(first, second, args.metric):
                 print(line)
         else:
             from eval.figures.metric import draw_metric

@@ -163,9 +163,9 @@ def _outcomes(left: Group, right: Group, metric: str) -> str:
         return "not known: a run has no step after its first `staleness`"
     said = " against ".join(f"{np.mean(list(side.values())):.4g}" for side in values)
     if len(left) == len(right) == 1:
-        # Two runs of different seeds still have a difference; seeds of one name are what is paired below.
         difference = next(iter(values[0].values())) - next(iter(values[1].values()))
-        return f"{said}, difference {difference:+.4g}; 1 run each: not a test"
+        each = "1 run each" if left.keys() == right.keys() else "1 run each, of other seeds"
+        return f"{said}, difference {difference:+.4g}; {each}: not a test"
     paired = paired_difference(values[0], values[1], np.random.default_rng(0))
     if not paired.seeds:
         return f"{said}; no seed in common, so nothing is paired"

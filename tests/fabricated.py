@@ -18,7 +18,7 @@ def write_run(results: Path, setting: str, variant: str, seed: int, reward: floa
     given |= settings
     config = {
         "variant": variant,
-        "method": variant.split("_")[0],
+        "method": "drpo" if variant.startswith("drpo") else variant,
         "options": {},
         "seed": seed,
         "setting": given,

@@ -104,6 +104,7 @@ def cost_of(setting: str, runs: dict[str, RunConfig], states: Sequence[RunState]
     done = [state for state in states if state.state == DONE]
     seconds, source = _seconds(first, setting, done, grid)
     same = [state for state in done if state.setting == setting]
+    megabytes: float | None
     if same:
         sizes = [_size(_folders(grid, state.place)) for state in same]
         megabytes, disk_source = statistics.median(sizes) / 2**20, f"measured on {len(same)} runs"

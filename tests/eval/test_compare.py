@@ -23,7 +23,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_variants_are_paired_by_seed(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = made / "runs" / "setting~A"
     said = told(capsys, f"{runs}/variant~drpo_0.15", f"{runs}/variant~pg_is")
-    assert "method  a: drpo  b: pg" in said
+    assert "method  a: drpo  b: pg_is\n" in said
     # Differences 0.1, 0.101, 0.102: mean 0.101, t(2) = 4.303 times 0.001 / sqrt(3).
     assert "paired difference +0.101 [+0.09852, +0.1035], 95% over 3 seeds, told apart from 0, a larger in 3" in said
 
@@ -39,7 +39,8 @@ def test_two_seeds_are_their_values(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_single_runs_are_paired_by_problem_too(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = made / "runs" / "setting~A"
     said = told(capsys, f"{runs}/variant~drpo_0.15/seed~0", f"{runs}/variant~pg_is/seed~0")
-    assert "1 run each: not a test" in said
+    assert "1 run each: not a test" in said and "other seeds" not in said
+    assert "of other seeds" in told(capsys, f"{runs}/variant~drpo_0.15/seed~0", f"{runs}/variant~pg_is/seed~1")
     # 12 against 10 of 20 problems: 2 of 20 differ.
     assert "by problem" in said and "+0.1 [" in said and "over 20 problems" in said
 

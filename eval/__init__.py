@@ -10,15 +10,15 @@ python -m eval plot             any recorded metric by name -> a figure
 `eval.load(folder)` and `eval.outcomes(folder)` give a tier's results as DataFrames (`eval.results`).
 """
 
+from importlib import import_module
 from typing import Any
 
 __all__ = ["load", "outcomes"]
 
 
 def __getattr__(name: str) -> Any:
-    # On first use: every module of this room imports this file, and most need no table.
+    # On first use, and not by an import statement: every program of this room loads this file, and none of them (so no
+    # job that Snakemake holds for made of them) depends on these tables.
     if name in __all__:
-        from eval import results
-
-        return getattr(results, name)
+        return getattr(import_module(".results", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

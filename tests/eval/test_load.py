@@ -14,6 +14,7 @@ import eval as evaluation
 from eval.__main__ import main
 from eval.files import InputError
 from eval.results import AXES
+from methods.backend.run import dependencies
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,6 +58,12 @@ def test_the_room_is_imported_without_tables() -> None:
     """`import eval` stays light: every module of the room goes through it."""
     code = "import sys, eval; sys.exit(any(name in sys.modules for name in ('pandas', 'numpy', 'torch')))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_no_job_is_made_of_the_tables() -> None:
+    """Else a change of `eval.results` would score every checkpoint again."""
+    files = {path.name for path in dependencies.program_files("eval.score", "eval.tables")}
+    assert "score.py" in files and "results.py" not in files
 
 
 def test_any_metric_is_drawn_by_its_name(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,8 @@
 # Two commands: `make reproduce` and `make test`. Both set up .venv when it is missing or stale.
 # Needs Python 3.11 or 3.12, a C compiler and make; pip's own configuration is honoured. `make help` lists all targets.
 # `make test` and `make tokens` (of a tier that names it) add vLLM where torch is a CPU build; VLLM=0 leaves it out.
-# TIER=x means the configuration workflows/config/x.yaml and the folder results/x. PYTHON=... matters at set-up only.
+# `make check` is for every commit. TIER=x means the configuration workflows/config/x.yaml and the folder results/x.
+# PYTHON=... matters at set-up only.
 SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do $$p -c "" 2>/dev/null && echo $$p && break; done)
 CORES ?= 2
@@ -17,6 +18,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp-$(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 REAL := $(VENV)/real
+DOCS_STAMP := $(STAMP)-docs
 VLLM ?= 1
 VLLM_ENV := workflows/envs/vllm
 VLLM_STAMP := $(STAMP)-vllm-$(shell cat $(VLLM_ENV)/requirements.txt $(VLLM_ENV)/stubs/*/pyproject.toml | cksum | cut -d' ' -f1)
@@ -27,7 +29,7 @@ SNAKEMAKE = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/snakemake --
 	--workflow-profile workflows/profiles/local
 RUN = PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python
 
-.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover lint bench pages mutate soak doctor clean clean-all distclean
+.PHONY: help tier reproduce tokens real test setup vllm vllm-for-tests reference reference-tokens recover check lint docs bench pages mutate soak doctor clean clean-all distclean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 18
@@ -55,6 +57,9 @@ results/real/source/source.json: $(STAMP) workflows/envs/real/requirements.txt
 
 test: $(STAMP) $(if $(filter 0,$(VLLM)),,vllm-for-tests)  ## all tests (VLLM=0: without vLLM's)
 	$(RUN) -m pytest -n $(CORES) --dist loadfile --no-loadscope-reorder
+
+check: lint  ## before a commit: lint, types, and the fast tests (2 minutes)
+	$(RUN) -m pytest -m "not slow" -n $(CORES) --dist loadfile --no-loadscope-reorder -q
 
 setup: $(STAMP)  ## only the environment
 
@@ -92,7 +97,7 @@ reference-tokens: tokens  ## keep this tier's token study in results/reference (
 		tokens.html timings/tokens.csv ../reference/$(TIER)/
 	cd results/reference/$(TIER)/tables && gzip -n9f $(patsubst %,tokens_%.csv,seeds sweep changes)
 
-recover: $(STAMP) tier  ## after a kill: end what is left running, remove Snakemake's lock, go on (TARGET=tokens: its goal)
+recover: $(STAMP) tier  ## after a kill: end the jobs left running, remove Snakemake's lock, go on (TARGET=tokens for the token study)
 	@$(RUN) -m workflows recover --results results/$(TIER)
 	@$(SNAKEMAKE) --unlock
 	@$(SNAKEMAKE) $(TARGET)
@@ -104,8 +109,16 @@ lint: $(STAMP)  ## style, types, workflow
 	$(BIN)/snakefmt --check Snakefile workflows
 	$(RUN) -m workflows lint --configfile workflows/config/$(TIER).yaml
 
-bench: $(STAMP)  ## the trainer's step against a minimal loop over the same worker
+bench: $(STAMP)  ## the trainer's step against bare PyTorch
 	$(RUN) -m workflows bench
+
+docs: $(DOCS_STAMP)  ## docs/, a page for each method and the reference results as a site, in results/docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet --config-file workflows/site/mkdocs.yml
+	@echo "site: results/docs/index.html"
+
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev,docs]'
+	touch $@
 
 pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options and coefficient
 	$(RUN) -m methods pages
@@ -113,13 +126,13 @@ pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options 
 mutate: $(STAMP)  ## faults put into methods/, one by one: do the tests notice? (SAMPLE=200, 0 for all; SEED=0)
 	$(RUN) -m workflows.tools.mutation --sample $(SAMPLE) --seed $(SEED) --least $(LEAST) --minutes $(MINUTES)
 
-soak: $(STAMP)  ## 20 kills at random moments; the training must end as if left alone
+soak: $(STAMP)  ## kill a training 20 times at random moments; it must end as if left alone
 	$(RUN) -m workflows soak --kills 20
 
 doctor: $(STAMP)  ## check this installation
 	$(RUN) -m workflows doctor
 
-clean:  ## remove the results of one tier that can be made again (TIER=x; the default tier's without)
+clean:  ## remove the results of one tier (TIER=x; toy by default); they can be made again
 	@case "$(TIER)" in ""|reference|.*|*/*|*\ *) echo "TIER=$(TIER): allowed is the name of one tier"; exit 2;; esac
 	rm -rf "results/$(TIER)"
 

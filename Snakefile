@@ -24,8 +24,11 @@ rule all:
     default_target: True
     input:
         # Named here, though the report needs them too: a deleted intermediate is otherwise not missed.
-        expand(f"{RESULTS}/runs/{{run}}/{{name}}", run=ALL_RUNS, name=["metrics.jsonl", "manifest.json", "checkpoints"]),
-        expand(f"{RESULTS}/runs/{{run}}/timing.jsonl", run=ALL_RUNS),
+        expand(
+            f"{RESULTS}/runs/{{run}}/{{name}}",
+            run=ALL_RUNS,
+            name=["metrics.jsonl", "timing.jsonl", "manifest.json", "checkpoints"],
+        ),
         expand(f"{RESULTS}/scores/{{run}}{{end}}", run=SCORED_RUNS, end=[".json", ".samples.jsonl"]),
         TABLES,
         rules.curves.output,

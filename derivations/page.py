@@ -14,6 +14,7 @@ from mpmath import nstr
 
 from derivations.mathml import mathml, prose
 from derivations.render import latex, plain
+from derivations.theorem import MARKS
 
 if TYPE_CHECKING:
     from derivations.report import Result
@@ -39,12 +40,6 @@ details ol { padding-left: 1.6rem; }
 
 _THEOREM = re.compile(r"\btheorem ([a-z_0-9]+)\b")
 
-_MARKS = (
-    ("F", "exact from the paper's full text or its authors' released code"),
-    ("S", "from a secondary source that read the paper"),
-    ("I", "inferred: plausible, not seen in a source"),
-    ("N", "derived here"),
-)
 
 _SETTING = (
     r"A language model, at some state of a response, chooses the next of $n$ tokens. Text is sampled from a **rollout "
@@ -98,7 +93,7 @@ def as_page(results: Sequence[Result]) -> str:
         '<h2 id="method">How to read a proof</h2>',
         *(f"<p>{prose(text)}</p>" for text in _METHOD),
         "<p>A letter says where a formula comes from:</p>",
-        "<ul>" + "".join(f"<li>{_mark(letter)} {text}</li>" for letter, text in _MARKS) + "</ul>",
+        "<ul>" + "".join(f"<li>{_mark(letter)} {text}</li>" for letter, text in MARKS.items()) + "</ul>",
         *(_theorem(number, result) for number, result in enumerate(results, 1)),
     ]
     head = (

@@ -16,9 +16,9 @@ from mpmath import nstr
 from derivations.numeric import Certificate, CertificateError
 from derivations.proof import ProofError, Step
 from derivations.render import latex, plain, text
-from derivations.theorem import Theorem
+from derivations.theorem import MARKS, Theorem
 
-_MARKS = "marks: F full text or released code, S secondary source, I inferred, N own derivation"
+_MARKS = f"marks: {', '.join(f'{mark} {text}' for mark, text in MARKS.items())}"
 _RELATION = {"=": "=", ">": r">", ">=": r"\ge"}
 _NOTATION = (
     r"$\mu$: rollout policy. $\pi$: current policy, the softmax of its logits $z$. Tokens are numbered from 0; "

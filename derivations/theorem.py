@@ -20,7 +20,13 @@ from derivations.sums import SumError
 
 Claims = Mapping[str, Expr]
 _RELATION = {"=": "=", "<=": r"\le"}
-MARKS = ("F", "S", "I", "N")  # provenance, as in the table of methods.registry: full text, secondary, inferred, ours
+# Provenance, in the words of methods.provenance (this room imports no torch, and a test holds the two together).
+MARKS = {
+    "F": "exact from the paper or its authors' code",
+    "S": "from a secondary source that read the paper",
+    "I": "inferred: plausible, not seen in a source",
+    "N": "ours",
+}
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,11 @@ import io
 import json
 import math
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from methods import files
 
 # Nine significant digits: more than any score here can resolve, fewer than the last bits that platforms dispute.
 FLOAT_FORMAT = ".9g"
@@ -30,18 +31,9 @@ def require_file(path: str | os.PathLike[str], what: str) -> Path:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write UTF-8 text so that a reader sees either the old file or the whole new one."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
-        os.chmod(temporary, 0o644)  # mkstemp makes files that only their owner can read
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    """As `methods.files.write_text`; makes the folder too."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    files.write_text(path, text)
 
 
 def write_json(path: str | os.PathLike[str], value: Any) -> None:

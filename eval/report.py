@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from eval import markup, theorems
-from eval.figures.style import MARKS
 from eval.files import InputError, in_order, read_csv, read_json, write_text
 from eval.models import described
 from eval.statistics import clopper_pearson, not_a_test
 from eval.variants import distinct_titles
+from methods.provenance import MARKS
 
 LONGEST_TABLE = 40
 # The first says what was trained: `{models}` is filled in from the models' files.
@@ -37,12 +37,6 @@ LIMITS = (
     "than it says. They are over data order and sampling for these problems and this start, not over others.",
     "The final step was fixed beforehand; no checkpoint was chosen by its score.",
 )
-PROVENANCE = {
-    "F": "exact from the paper's full text or its authors' code",
-    "S": "from a secondary source that read the paper",
-    "I": "inferred: plausible, not seen in a source",
-    "N": "ours",
-}
 SUMMARY = ("variant", "n_seeds", "start", "final_low", "gain_low", "run_reward_low", "final_diff_low")
 
 
@@ -84,9 +78,9 @@ def summary_table(
     caption = (
         f"start, final: accuracy of the first and last checkpoint on the test problems ({_scale(rows)}). Run reward, "
         "the primary outcome: mean reward of the rollouts on training prompts, at the training's temperature, without "
-        "the stale first steps; it is another scale than accuracy, and the weights of the last staleness updates "
-        "count in none "
-        f"of its steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
+        "the first steps, which all sample from the start (as many as the staleness). It is on another scale than "
+        "accuracy, and the weights after the last updates (again as many as the staleness) sample in none of its "
+        f"steps. Differences are to {', '.join(references)}, paired by seed. Square brackets: "
         f"{_brackets(rows)}; round ones: the values of two seeds, which are no test. Seeds above: exact interval of "
         "the rate."
     )
@@ -175,7 +169,7 @@ def figure_section(path: Path, number: int) -> str:
 
 def provenance_section(variants: Mapping[str, Any]) -> str:
     """The legend of the marks, and the methods of this report with theirs."""
-    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
+    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in MARKS.items())
     titles = distinct_titles(variants)
     rows = [[titles[name], name, f"[{entry.get('mark', '')}]"] for name, entry in variants.items()]
     methods = markup.table(["variant", "variant", "formula"], rows, "Methods of this report.") if rows else ""

@@ -1,4 +1,4 @@
-"""What is stored per run (one trained run) and how it is read: `setting~B/variant~drpo_0.15/seed~0`."""
+"""What is stored per run and how it is read: `setting~B/variant~drpo_0.15/seed~0`."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def _number(value: Any, where: str) -> float:
 
 
 def read_temperature(run: Path) -> float | None:
-    """Of a run's rollouts, at which verl validates too: manifest.json, key setting.temperature; None where not
-    there."""
+    """Of a run's rollouts, at which verl validates too: manifest.json, key setting.temperature; None where it is
+    absent."""
     path = run / "manifest.json"
     value = _setting(path).get("temperature")
     return None if value is None else _number(value, f"{path}, setting.temperature")
@@ -99,7 +99,7 @@ def _setting(path: Path) -> dict[str, Any]:
 
 
 def read_staleness(run: Path) -> int:
-    """Weight syncs by which the rollout policy lags behind: manifest.json, key setting.staleness."""
+    """Age of the rollout policy in weight syncs: manifest.json, key setting.staleness."""
     path = run / "manifest.json"
     staleness = _setting(path).get("staleness")
     if not isinstance(staleness, int) or isinstance(staleness, bool) or staleness < 0:
@@ -108,12 +108,13 @@ def read_staleness(run: Path) -> int:
 
 
 def run_mean(metrics: dict[int, dict[str, float]], metric: str, staleness: int, run: Path) -> float:
-    """Mean of a training metric over the steps after the first `staleness`; nan where no step remains.
+    """Mean of a training metric over the steps from staleness + 1 on; nan where there is no such step.
 
-    Steps are numbered from 1, and step s samples the weights of s - 1 - staleness updates, the start's where that is
-    below 0. The first staleness + 1 sample the start whatever the method, so they only dilute differences between
-    methods; the first `staleness` are left out. The weights of the last `staleness` updates are sampled by no step,
-    so runs of another staleness have another span: compare run means between methods of one staleness alone.
+    Steps are numbered from 1, and step s samples with the weights after s - 1 - staleness updates, or with the start's
+    where that is below 0. So steps 1 to staleness + 1 all sample with the start, whatever the method; counting them all
+    would only dilute differences between methods, and the mean begins with the last of them. No step samples with the
+    weights of the last `staleness` updates. Runs that differ in staleness therefore average over different weights:
+    compare run means only between runs of one staleness.
     """
     values = {step: data[metric] for step, data in metrics.items() if step >= 1 and metric in data}
     if not values:

@@ -1,7 +1,7 @@
 """Intervals over seeds. The seed (one trained run) is the unit: never problems, samples or tokens.
 
 What is shown depends on the number n of seeds:
-* 1 or 2: the values themselves and no interval; a bracket around two values leaves 0 out half of the time;
+* 1 or 2: the values themselves and no interval; an interval from two values would exclude 0 half of the time;
 * 3 to 9: Student's t interval. Coverage of a nominal 95 %, simulated: 0.95 on normal data for every n; on exponential
   data 0.89 (n = 3) to 0.91 (10), and about 0.7 to 0.9 where a tenth of the runs collapse, since no interval of a mean
   knows of a rare collapse that the seeds at hand do not show;

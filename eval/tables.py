@@ -180,7 +180,7 @@ def summary_rows(
             row |= {name: interval.mean} if name == START else _interval_columns(name, interval)
             notes.append(interval.note if known else "")
             if len(known) < len(seeds):
-                reason = "no step after the stale first ones" if name == "run_reward" else "not scored"
+                reason = "no step after those that sample from the start" if name == "run_reward" else "not scored"
                 notes.append(reason)
         for name in COMPARED:
             own, theirs = (_finite({s: of[name] for s, of in group.items()}) for group in (seeds, reference))

@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checking = commands.add_parser("check", help="does a method keep its contract? a line for each thing that is wrong")
     checking.add_argument("name", nargs="?", help="default: every method")
     checking.add_argument("--option", metavar="KEY=VALUE", action="append", default=[], help="JSON value; repeatable")
-    pages = commands.add_parser("pages", help="write a page per method")
-    pages.add_argument("--folder", type=Path, default=page.PAGES, help="default: methods/pages")
+    pages = commands.add_parser("pages", help="write the index of the catalogue, or a page per method")
+    pages.add_argument("--output", metavar="DIR", type=Path, help="where the pages go; default: the index alone")
     args = parser.parse_args(arguments)
     try:
         registry.load_catalogue()
@@ -44,9 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if args.command == "list":
         return _list(args.json)
     if args.command == "pages":
-        written, gone = page.write(args.folder)
-        print(f"{args.folder}: {len(written)} files written, {len(gone)} removed")
-        return 0
+        return _pages(args.output)
     try:
         options = dict(map(_option, args.option))
         if args.command == "check":
@@ -55,6 +53,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (registry.UnknownMethodError, MethodConfigError, _CallError) as error:
         print(f"{parser.prog} {args.command}: {error}", file=sys.stderr)
         return 2
+
+
+def _pages(folder: Path | None) -> int:
+    if folder is None:
+        page.write_text(page.INDEX, page.committed_index())
+        print(f"{page.INDEX}: written")
+    else:
+        written, gone = page.write(folder)
+        print(f"{folder}: {len(written)} files written, {len(gone)} removed")
+    return 0
 
 
 class _CallError(ValueError):

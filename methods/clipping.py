@@ -18,10 +18,12 @@ from methods.thresholds import above, below
 
 @dataclass(frozen=True)
 class BandConfig(MethodConfig):
-    """eps_low, eps_high: widths of the band 1 - eps_low .. 1 + eps_high of a ratio."""
+    """PPO's band of a ratio."""
 
     eps_low: float = 0.2
+    """Width of the band below 1: it begins at 1 - eps_low."""
     eps_high: float = 0.2
+    """Width of the band above 1: it ends at 1 + eps_high."""
 
     def __post_init__(self) -> None:
         check_fraction("eps_low", self.eps_low)
@@ -30,10 +32,12 @@ class BandConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class ClipConfig(BandConfig):
-    """eps_low, eps_high: widths of the band; dual_clip: c or None; ratio_cap: C of min(r, C), or None."""
+    """PPO's clip."""
 
     dual_clip: float | None = None
+    """c of max(., c A) where A < 0, or None for no second clip."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,7 +47,7 @@ class ClipConfig(BandConfig):
 
 @dataclass(frozen=True)
 class ClipHigherConfig(ClipConfig):
-    """eps_low, eps_high: widths of the band; dual_clip: c or None; ratio_cap: C of min(r, C), or None."""
+    """PPO's clip with DAPO's wider upper side."""
 
     eps_high: float = 0.28
     ratio_cap: float | None = 5.0

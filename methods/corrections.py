@@ -27,9 +27,10 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 @dataclass(frozen=True)
 class LevelConfig(BandConfig):
-    """eps_low, eps_high: PPO's band around pi_old; level: of what rho is the ratio."""
+    """PPO's band around pi_old, and the mismatch rho."""
 
     level: Level = "token"
+    """What rho is the ratio of: a token, the response, or the geometric mean over its tokens."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

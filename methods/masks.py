@@ -22,10 +22,12 @@ from methods.thresholds import above
 
 @dataclass(frozen=True)
 class MaskConfig(MethodConfig):
-    """delta: radius in the measure's unit, a number or (low, high); ratio_cap: C of min(r, C), or None."""
+    """Radius and cap of a mask."""
 
     delta: Radius = 0.15
+    """Radius in the measure's unit: a number, or (low, high) for A < 0 and A > 0."""
     ratio_cap: float | None = 5.0
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_radius("delta", self.delta)
@@ -34,9 +36,10 @@ class MaskConfig(MethodConfig):
 
 @dataclass(frozen=True)
 class TopKMaskConfig(MaskConfig):
-    """support: `added` (the sampled token joins the top K) or `replaced` (it takes the place of candidate K)."""
+    """A mask that looks at the top-K support."""
 
     support: SupportRule = "added"
+    """`added`: the sampled token joins the top K; `replaced`: it takes the place of candidate K."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,9 +48,10 @@ class TopKMaskConfig(MaskConfig):
 
 @dataclass(frozen=True)
 class TailMaskConfig(TopKMaskConfig):
-    """tail: how D and its direction see the ids outside the support, or `full` for no support and no tail."""
+    """A mask with a rule for the tail."""
 
     tail: Tail = "collision"
+    """How D and its direction see the ids outside the support; `full`: no support and no tail."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -6,16 +6,16 @@ import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from torch import Tensor
 
 from methods import contract
 from methods.config import MethodConfig, did_you_mean
 from methods.contract import Needs
+from methods.provenance import Mark
 from methods.signals import Signals
 
-Mark = Literal["F", "S", "I", "N"]
 Coefficient = Callable[[Signals, Any], Tensor]
 
 
@@ -23,8 +23,7 @@ Coefficient = Callable[[Signals, Any], Tensor]
 class Method:
     """One policy-gradient method: `coefficient(signals, config)` is g of gradient = E[sum_t g_t grad log pi].
 
-    function: the catalogue file's own, without the checks. mark tells how sure the formula is: F from the paper or its
-    code, S from a secondary source, I inferred, N ours.
+    function: the catalogue file's own, without the checks. mark: how sure the formula is (methods.provenance.MARKS).
     """
 
     name: str

@@ -177,9 +177,9 @@ def refuse_impossible_samples(logp_mu: Tensor, mask: Tensor, where: str) -> None
 def _sanitise_support(support: Support, mask: Tensor) -> Support:
     _check_slots("support", mask, **{field.name: getattr(support, field.name) for field in fields(support)})
     valid = support.valid.bool() & mask.unsqueeze(-1)
-    homeless = mask & ~((support.ids == support.ids[..., -1:]) & valid).any(-1)
-    if homeless.any():
-        position = tuple(int(i) for i in homeless.nonzero()[0])
+    missing = mask & ~((support.ids == support.ids[..., -1:]) & valid).any(-1)
+    if missing.any():
+        position = tuple(int(i) for i in missing.nonzero()[0])
         last = support.ids[position][-1].item()
         raise ValueError(
             f"support.ids{list(position)}: no valid slot holds the sampled token, which the last slot (id {last}) must "

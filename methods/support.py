@@ -41,7 +41,8 @@ def with_sampled(ids: Tensor, sampled: Tensor, logp_mu: Tensor | None = None) ->
     """Unite candidates with the sampled token.
 
     ids: [..., K] int, candidates of mu (an id < 0 marks a filler slot); sampled: [...] int. logp_mu: [..., K], the
-    candidates' log-probs where the engine also marks fillers by -inf; such a slot keeps no id and shadows none.
+    candidates' log-probs where the engine also marks fillers by -inf; such a slot loses its id, so that the same
+    id in another slot still counts.
     Returns (ids [..., K + 1], valid [..., K + 1]): fillers and repeated ids are invalid, and the last slot holds the
     sampled token, valid only where it is not among the candidates already.
     """

@@ -6,6 +6,7 @@ from methods.backend import environment  # noqa: F401  # isort: skip  # before a
 
 import os
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,26 @@ settings.register_profile("tether", deadline=None, derandomize=not NEW_EXAMPLES,
 settings.load_profile("tether")
 
 ROOT = Path(__file__).resolve().parent.parent
+# What `make check` leaves out (marker `slow`): trainings, Ray, vLLM, whole workflows, and what takes 5 seconds or more.
+SLOW = (
+    "backend/test_*",
+    "derivations/test_[cnrt]*",
+    "eval/test_method_pages*",
+    "eval/test_report*",
+    "eval/test_score*",
+    "eval/tokens/test_open_questions*",
+    "workflows/test_*",
+    "workflows/tools/*",
+)
+FAST = tuple(f"backend/test_{name}.py" for name in ("aggregation", "local_queue", "loss", "metrics", "platform"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole files as slow."""
+    for item in items:
+        path = item.path.relative_to(ROOT / "tests").as_posix()
+        if path not in FAST and any(fnmatch(path, pattern) for pattern in SLOW):
+            item.add_marker(pytest.mark.slow)
 
 
 @dataclass(frozen=True)

@@ -136,7 +136,7 @@ class Board:
 
 
 class Console(logging.StreamHandler[TextIO]):
-    """Snakemake's log records, told to a reader. `tier` and `target` name the commands to run next."""
+    """Snakemake's log records, put into lines for a reader. `tier` and `target` name the commands to run next."""
 
     def __init__(self, stream: TextIO, tier: str, target: str = "", board: Board | None = None) -> None:
         super().__init__(stream)
@@ -146,11 +146,11 @@ class Console(logging.StreamHandler[TextIO]):
         self.setFormatter(logging.Formatter("%(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        for line in self.told(record):
+        for line in self.lines(record):
             self.stream.write(f"{line}\n")
         self.flush()
 
-    def told(self, record: logging.LogRecord) -> Iterator[str]:
+    def lines(self, record: logging.LogRecord) -> Iterator[str]:
         """The lines that a record is worth."""
         event = getattr(record, "event", None)
         given = vars(record)

@@ -27,10 +27,3 @@ def remove_empty(folder: Path) -> None:
                 path.rmdir()
     with suppress(OSError):
         folder.rmdir()
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from eval.method_checks.check import run
 from eval.variants import distinct_titles
 from methods import registry
 from methods.backend import renamed
@@ -20,12 +21,12 @@ from methods.backend.run.model_check import folder_problem, length_problem
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
 from methods.config import MethodConfigError
-from workflows import sweep
-from workflows.config_check import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
-from workflows.task_check import task_problem
+from workflows.config_checks import sweep
+from workflows.config_checks.task import task_problem
+from workflows.config_checks.values import NUMBER_HINT, GridError, check_values, not_known, reads_as_number, shown
+from workflows.world import REWARD
 
 SOURCE_FIELDS = ("world", "model", "warm_start_seed", "model_path", "train_files", "val_files", "reward_function")
-TOY_REWARD = "workflows/world/reward.py"
 REFERENCE = "dppo_topk_kl"
 # Snakemake reads them in a path as wildcards and patterns.
 PATTERN = "{}[]*?"
@@ -135,7 +136,7 @@ class Grid:
             model=f"{self.results}/warm_starts/{self.warm_start(setting)}",
             train_files=[f"{world}/train.parquet"],
             val_files=[f"{world}/test.parquet"],
-            reward_function={"path": TOY_REWARD, "name": "compute_score"},
+            reward_function={"path": REWARD, "name": "compute_score"},
             task={"name": "sort"},
         )
 
@@ -335,9 +336,14 @@ class Grid:
                 if isinstance(value, str) and reads_as_number(value):
                     yield f"methods.{variant}.options.{name} = {value!r}: allowed is a number or a word{NUMBER_HINT}"
             try:
-                registry.get(given.get("method", variant)).configure(given.get("options"))
+                method = registry.get(given.get("method", variant))
+                config = method.configure(given.get("options"))
             except (registry.UnknownMethodError, MethodConfigError) as error:
                 yield f"methods.{variant}: {error}"
+                continue
+            if (wrong := run(method, config)) is not None:
+                more = f"`python -m methods check {method.name}` says more"
+                yield f"methods.{variant}: method {method.name} {wrong}; {more}"
 
     def _wrong_models(self) -> Iterator[str]:
         for name, model in self.config["models"].items():

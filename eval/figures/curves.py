@@ -20,9 +20,10 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from eval.figures.style import MARKS, Look, new_figure, read_variants, save, spread
+from eval.figures.style import Look, new_figure, read_variants, save, spread
 from eval.files import InputError, in_order, read_csv
 from eval.tables import REWARD, TIDY, VALIDATION
+from methods.provenance import MARKS
 
 Series = dict[str, dict[str, tuple[NDArray[Any], NDArray[Any]]]]
 

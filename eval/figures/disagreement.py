@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from eval.figures.command import run, small_print
-from eval.figures.style import GRID, INK, MARKS, PALETTE, new_figure, save
+from eval.figures.style import GRID, INK, PALETTE, new_figure, save
 from methods.directions import full_direction
 from methods.measures import FORWARD_KL
+from methods.provenance import MARKS
 
 GLOBAL_TERMS = (0.15, 0.05, -0.05, -0.15)
 SPREAD = 512  # tokens that share a mass whose collisions are not wanted: 1/512 is below the figure's resolution

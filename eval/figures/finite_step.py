@@ -17,9 +17,10 @@ from torch import Tensor
 
 from eval.figures.command import run, small_print
 from eval.figures.rows import Rows, describe, step, synthetic_rows
-from eval.figures.style import INK, MARKS, MUTED, PALETTE, new_figure, save
+from eval.figures.style import INK, MUTED, PALETTE, new_figure, save
 from methods.directions import full_direction
 from methods.measures import FORWARD_KL
+from methods.provenance import MARKS
 
 SIZES = (0.01, 0.3, 1.0)
 ROWS, VOCAB = 900, 200

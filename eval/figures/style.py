@@ -20,6 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from eval.files import InputError, read_json, write_text
 from eval.variants import distinct_titles
+from methods.provenance import MARKS
 
 # Okabe and Ito's palette, without its yellow (unreadable on white): told apart with any common colour blindness.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -31,8 +32,6 @@ SALT = "6040"
 LOOKS = len(PALETTE) * len(DASHES) * len(MARKERS)
 INK, MUTED, GRID = "#1a1a1a", "#5c5c5c", "#e4e4e4"
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
-# Provenance of a formula or constant, as in the report's legend.
-MARKS = {"F": "exact from the paper", "S": "secondary source", "I": "inferred", "N": "ours"}
 
 SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "tether",  # element ids derive from it instead of a random one
@@ -100,11 +99,11 @@ def _wishes(name: str) -> list[str]:
 
 
 def looks(colours: Mapping[str, str | None]) -> dict[str, tuple[str, Any, str]]:
-    """{variant: (colour, dashes, marker)}, no two alike; colours: of each label, or None to have one chosen.
+    """{variant: (colour, dashes, marker)}, no two alike; colours: of each variant, or None to have one chosen.
 
-    A label asks for the colour that its name stands for and gets it, or the next one, among those used least so far.
-    So a label added at the end changes no other, one added elsewhere few; a colour of its own pins a label's.
-    Raises ValueError for more Variants of one colour than there are looks.
+    A variant asks for the colour that its name stands for and gets it, or the next one, among those used least so far.
+    So a variant added at the end changes no other, one added elsewhere few; a colour of its own pins a variant's.
+    Raises ValueError for more variants of one colour than there are looks.
     """
     used: dict[str, int] = {}
     found = {}

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from eval.figures.command import run, small_print
 from eval.figures.rows import Rows, describe, synthetic_rows
-from eval.figures.style import DASHES, MARKS, PALETTE, new_figure, save
+from eval.figures.style import DASHES, PALETTE, new_figure, save
 from methods.directions import TAIL_RULES, TailRule, full_direction, reduced_direction, sampled_slot
 from methods.measures import FORWARD_KL, reduced_value
+from methods.provenance import MARKS
 from methods.signals import Support
 from methods.support import masses, with_sampled
 

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from eval.figures.command import run, small_print
-from eval.figures.style import DASHES, INK, MARKS, PALETTE, new_figure, save
+from eval.figures.style import DASHES, INK, PALETTE, new_figure, save
 from methods import registry
 from methods.directions import ratio_direction
 from methods.masks import MaskConfig, masked_coefficient
 from methods.measures import binary_tv
+from methods.provenance import MARKS
 from methods.signals import Signals
 
 PROBABILITIES = (0.01, 0.1, 0.5, 0.9)  # mu of the sampled token

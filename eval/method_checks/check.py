@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from eval.method_checks import synthetic
+from eval.method_pages.facts import option_meanings
 from methods import registry
 from methods.aggregation import aggregate, token_losses
 from methods.config import MethodConfig, MethodConfigError
@@ -37,12 +38,13 @@ def check(name: str, values: Mapping[str, Any] | None = None) -> list[str]:
     """What is wrong with a method under these values of its options, one line each; none where it keeps its contract.
 
     Shape, dtype, finiteness at extreme ratios, needs declared and used, padding, mask, split into micro-batches, dtype,
-    gradient, repeatability, and that its options refuse nonsense. Whether its formula is right is not covered.
+    gradient, repeatability, and that its options are described and refuse nonsense. Whether its formula is right is
+    not covered.
     Raises UnknownMethodError, MethodConfigError.
     """
     method = registry.get(name)
     config = method.configure(values)
-    found = [*options(method, config)]
+    found = [*descriptions(method), *options(method, config)]
     wrong = run(method, config)
     if wrong is not None:
         # The other checks would say the same in other words.
@@ -66,6 +68,14 @@ def run(method: Method, config: MethodConfig) -> str | None:
     except Exception as error:  # a user's code may raise anything
         return f"raised {type(error).__name__} with what it asks for: {_first_line(error)}"
     return None
+
+
+def descriptions(method: Method) -> Iterator[str]:
+    """Each option says what it means: a string literal below its field."""
+    meanings = option_meanings(method.config_type)
+    for field in fields(method.config_type):
+        if field.name not in meanings:
+            yield f"option {field.name} is not described: write a string literal below the field"
 
 
 def options(method: Method, config: MethodConfig) -> Iterator[str]:

@@ -17,7 +17,7 @@ from methods.support import with_sampled
 
 VOCABULARY, CANDIDATES = 12, 4
 # Noise on the logits of a row: on-policy but for rounding, to far off.
-STALENESSES = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
+SPREADS = (0.02, 0.1, 0.5, 1.0, 2.0, 4.0)
 # Log-probs of both policies at the edge of the number range; a sampled token has a finite one under mu.
 FAR_PI, FAR_MU = (0.0, -1e-8, -1.0, -101.0, -1e4, -torch.inf), (0.0, -1e-8, -1.0, -101.0, -1e4)
 
@@ -28,15 +28,15 @@ def batch(seed: int = 0, scale: float = 1.0, length: int = 8) -> Signals:
     scale: of the noise that separates the policies.
     """
     random = torch.Generator().manual_seed(seed)
-    rows = 2 * len(STALENESSES)
-    stalenesses = scale * torch.tensor(STALENESSES * 2, dtype=torch.float64).reshape(-1, 1, 1)
+    rows = 2 * len(SPREADS)
+    spreads = scale * torch.tensor(SPREADS * 2, dtype=torch.float64).reshape(-1, 1, 1)
 
     def noise() -> Tensor:
         return torch.randn(rows, length, VOCABULARY, generator=random, dtype=torch.float64)
 
     mu = 1.5 * noise()
-    old = mu + 0.5 * stalenesses * noise()
-    pi = old + stalenesses * noise()
+    old = mu + 0.5 * spreads * noise()
+    pi = old + spreads * noise()
     sampled = torch.multinomial(mu.softmax(-1).flatten(0, 1), 1, generator=random).reshape(rows, length)
     advantages = torch.randn(rows, 1, generator=random, dtype=torch.float64).expand(rows, length).clone()
     advantages[3] = 0.0

@@ -1,21 +1,26 @@
-"""The facts of a method, read from the catalogue file's docstring, its typed options and the registry."""
+"""The facts of a method, read from the catalogue file's docstring, its typed options and the registry.
+
+An option is described by a string literal below its field.
+"""
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import math
 import re
+import textwrap
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 from methods.config import MethodConfig, MethodConfigError
 from methods.registry import Method, Needs
 
-MARKS = {"F": "exact from the paper or its code", "S": "from a secondary source", "I": "inferred", "N": "ours"}
 NEEDS = {
     Needs.TOP_K: "top-K",
     Needs.SUM_PI_SQUARED: "sum pi²",
@@ -99,7 +104,7 @@ def facts(method: Method, options: Mapping[str, Any] | None = None) -> Facts:
 
 def _options(config: MethodConfig) -> tuple[Option, ...]:
     kind, hints = type(config), typing.get_type_hints(type(config))
-    meanings = _meanings(kind)
+    meanings = option_meanings(kind)
     return tuple(
         Option(
             name=field.name,
@@ -122,18 +127,22 @@ def show(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _meanings(kind: type[MethodConfig]) -> dict[str, str]:
-    """{field: meaning} of docstrings such as `delta: the radius; low, high: widths`, the nearest class first."""
+def option_meanings(kind: type[MethodConfig]) -> dict[str, str]:
+    """{field: the string literal below it}, the nearest class first; a field without one is left out."""
     found: dict[str, str] = {}
     for owner in kind.__mro__:
-        if owner is object or not (owner.__doc__ or "").strip():
+        if not issubclass(owner, MethodConfig):
             continue
-        # A name may have a remark, as in `lower (or None), upper: the bounds`.
-        name = rf"(?:{'|'.join(re.escape(field.name) for field in fields(kind))})(?:\s+\([^)]*\))?"
-        parts = re.split(rf"\b({name}(?:,\s+{name})*):\s+", inspect.cleandoc(owner.__doc__ or ""))
-        for group, text in zip(parts[1::2], parts[2::2], strict=True):
-            for each in re.findall(r"(\w+)(?:\s+\([^)]*\))?(?:,|$)", group):
-                found.setdefault(each, " ".join(text.split()).rstrip(" ;."))
+        try:
+            source = inspect.getsource(owner)
+        except OSError:  # defined in no file
+            continue
+        (definition,) = ast.parse(textwrap.dedent(source)).body
+        assert isinstance(definition, ast.ClassDef)
+        for field, below in pairwise(definition.body):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found.setdefault(name, " ".join(text.split()))
     return found
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from eval.method_pages.curve import assumptions, curves
-from eval.method_pages.facts import MARKS, SECTIONS, Facts, facts
+from eval.method_pages.facts import SECTIONS, Facts, facts
 from eval.method_pages.svg import draw
 from methods import registry
+from methods.files import write_text
+from methods.provenance import MARKS
 from methods.registry import Needs
 
-PAGES = Path(__file__).resolve().parents[2] / "methods" / "pages"
+# The one page that is committed: it links each method to its file, which stands beside it.
+INDEX = Path(__file__).resolve().parents[2] / "methods" / "catalogue" / "README.md"
 # Losses that verl 0.9.1 brings along (tests/backend holds this against verl); ours of that name carries a prefix.
 VERL_LOSSES = frozenset(
     {"bypass_mode", "cispo", "clip_cov", "dppo_kl", "dppo_tv", "dro", "geo_mean", "gpg", "gspo", "kl_cov", "sapo"}
@@ -44,8 +46,8 @@ def text(about: Facts) -> str:
     lines += [f"Needs: {about.needs}{' (depends on the options)' if about.needs_depend_on_options else ''}"]
     lines += [f"{name}: {about.sections[name]}" for name in SECTIONS if name in about.sections]
     lines += ["", "Options:" if about.options else "Options: none"]
-    rows = [("name", "type", "default", "value", "allowed")]
-    rows += [(o.name, o.kind, o.default, o.value, o.allowed or "not checked") for o in about.options]
+    rows = [("name", "type", "default", "value", "allowed", "meaning")]
+    rows += [(o.name, o.kind, o.default, o.value, o.allowed or "not checked", o.meaning) for o in about.options]
     return "\n".join([*lines, *(f"  {line}" for line in columns(rows) if about.options)])
 
 
@@ -126,10 +128,10 @@ def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return [line(header), "|" + "---|" * len(header), *map(line, rows)]
 
 
-def index(every: Sequence[Facts]) -> str:
-    """The list of all methods with links to their pages."""
+def index(every: Sequence[Facts], suffix: str = ".md") -> str:
+    """The list of all methods with links to their pages, or to their files of the catalogue (`.py`)."""
     rows = [
-        (f"[`{a.method.name}`]({a.method.name}.md)", a.method.title, a.paper, a.equation, a.method.mark, a.needs)
+        (f"[`{a.method.name}`]({a.method.name}{suffix})", a.method.title, a.paper, a.equation, a.method.mark, a.needs)
         for a in every
     ]
     marks = "; ".join(f"{mark} {words}" for mark, words in MARKS.items())
@@ -141,6 +143,7 @@ def index(every: Sequence[Facts]) -> str:
             "",
             f"{len(every)} methods, each one file in `methods/catalogue/`. Marks: {marks}.",
             "`needs`, with the default options: what a method must be given beyond the sampled token's log-probs.",
+            "`python -m methods show NAME` prints a method's page; `python -m methods pages --output DIR` writes all.",
             "",
             *_table(("name", "title", "paper", "equation", "mark", "needs"), rows),
             "",
@@ -158,8 +161,8 @@ def render() -> dict[str, str]:
     return files
 
 
-def write(folder: Path = PAGES) -> tuple[list[str], list[str]]:
-    """Write what differs; returns (files written, files removed because their method is gone)."""
+def write(folder: Path) -> tuple[list[str], list[str]]:
+    """Write the pages that differ; returns (files written, files removed because their method is gone)."""
     files = render()
     folder.mkdir(parents=True, exist_ok=True)
     written = []
@@ -174,11 +177,6 @@ def write(folder: Path = PAGES) -> tuple[list[str], list[str]]:
     return written, gone
 
 
-def write_text(path: Path, content: str) -> None:
-    """Atomically: a reader sees the old file or the new one."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(content, encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+def committed_index() -> str:
+    """What `INDEX` should hold."""
+    return index([facts(registry.get(name)) for name in registry.names()], ".py")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from eval.files import InputError, write_csv
-from eval.tokens import answers, causes, changes, inputs, open_questions, study, summary, sweep, verdicts
+from eval.tokens import open_questions, records, run_tables, study, summary, verdicts
 from eval.tokens import replay as replaying
 from eval.tokens.tally import ACTIONS
 
@@ -25,21 +25,21 @@ def write_tables(paths: Sequence[Path], output: Path, judged: Path) -> None:
     """All tables of the study below `output`, the verdicts in `judged`; progress on standard error."""
     rows, sweeps, reasons, changed = [], [], [], []
     identities: dict[str, dict[str, Any]] = {}
-    for number, (path, described) in enumerate(inputs.runs(paths).items(), start=1):
+    for number, (path, described) in enumerate(records.one_study(paths).items(), start=1):
         rows += list(study.rows(str(path)))
-        sweeps += list(sweep.rows(str(path)))
-        reasons.append(causes.row(str(path)))
+        sweeps += list(run_tables.sweep_rows(str(path)))
+        reasons.append(run_tables.cause_row(str(path)))
         identities.setdefault(described["setting"], described)
-        changed += list(changes.rows(str(path)))
+        changed += list(run_tables.change_rows(str(path)))
         print(f"[tokens {number}/{len(paths)}] {path}", file=sys.stderr, flush=True)
     means = summary.summarise(rows)
     write_csv(output / "tokens_seeds.csv", list(rows[0]), rows)
     write_csv(output / "tokens_summary.csv", summary.COLUMNS, means)
     write_csv(output / "tokens_sweep.csv", list(sweeps[0]), sweeps)
     write_csv(output / "tokens_causes.csv", list(reasons[0]), reasons)
-    write_csv(output / "tokens_changes.csv", changes.COLUMNS, changed)
+    write_csv(output / "tokens_changes.csv", run_tables.CHANGE_COLUMNS, changed)
     answered = open_questions.rows(rows, sweeps, reasons, identities)
-    write_csv(output / "tokens_open.csv", answers.COLUMNS, answered)
+    write_csv(output / "tokens_open.csv", open_questions.COLUMNS, answered)
     write_csv(judged, verdicts.COLUMNS, verdicts.rows(means))
 
 
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = parser.parse_args(arguments)
     try:
         if args.command == "study":
-            write_tables(inputs.find_records(args.records), args.tables, args.verdicts)
+            write_tables(records.find_records(args.records), args.tables, args.verdicts)
         else:
             from methods import registry
             from methods.config import did_you_mean

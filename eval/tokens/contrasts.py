@@ -1,18 +1,33 @@
-"""One value per seed and what follows for its mean: differences paired where seeds are shared, else stratified.
+"""One value per seed, out of the study's rows, and what follows for its mean.
+
+Differences are paired where seeds are shared, else stratified.
 
 Seeds are the unit. Intervals are 95 % ones for one contrast each, not corrected for how many a table has.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from eval.statistics import Interval, mean_interval, stratified_mean
+from eval.tokens import axes
+from eval.tokens.rates import merge
+from eval.tokens.records import GROUP
+from eval.tokens.study import MAIN, MAIN_FILTER
 
+Row = Mapping[str, Any]
+Group = tuple[str, str, str]  # setting, update, variant
+Parts = tuple[str, ...]  # names of subsets that are taken together
 Values = Mapping[int, float]  # of one setting, by seed; seeds without a value are absent
+
+
+# Below it nothing is concluded from rates of this study: a seed's counts are small and far from normal.
+FEW = 6
 
 
 @dataclass(frozen=True)
@@ -70,3 +85,55 @@ def _sort_by_seed(values: Values) -> list[float]:
 def _generator() -> np.random.Generator:
     """The same for every contrast: a table does not depend on the order of its rows."""
     return np.random.default_rng(0)
+
+
+def group_of(row: Row) -> Group:
+    """What runs of different seeds have in common."""
+    setting, update, variant = (row[name] for name in GROUP)
+    return setting, update, variant
+
+
+def by_seed(rows: Sequence[Row], column: str) -> Values:
+    """A column of rows of one setting; seeds in which it is nan are left out."""
+    return {row["seed"]: float(row[column]) for row in rows if not math.isnan(row[column])}
+
+
+class Study:
+    """Rows of `eval.tokens.study` by setting: forward KL, truth by the reduced divergence."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._rows: dict[tuple[Any, ...], list[Row]] = {}
+        for row in rows:
+            if all(row[name] == MAIN_FILTER[name] for name in ("measure", "truth")):
+                key = (group_of(row), row["criterion"], row["delta"], row["subset"])
+                self._rows.setdefault(key, []).append(row)
+        self.groups: list[Group] = list(dict.fromkeys(key[0] for key in self._rows))
+
+    def base(self) -> Group | None:
+        """The base setting's unmasked probe."""
+        setting = axes.base_of(name for name, update, _ in self.groups if update == "unmasked")
+        return next((group for group in self.groups if group[:2] == (setting, "unmasked")), None)
+
+    def values(
+        self,
+        group: Group,
+        quantity: str,
+        criterion: str,
+        parts: Parts = ("all",),
+        delta: float = MAIN[1],
+    ) -> Values:
+        """By seed, of these (disjoint) parts' tokens together; seeds in which the quantity is nan are left out."""
+        found: dict[int, list[Row]] = {}
+        for part in parts:
+            for row in self._rows.get((group, criterion, delta, part), []):
+                found.setdefault(row["seed"], []).append(row)
+        return by_seed([{"seed": seed, **merge(rows).row()} for seed, rows in found.items()], quantity)
+
+    def numbered_parts(self, group: Group, start: str) -> Parts:
+        """The parts whose names are `start` and a number, by their number."""
+        found = {key[3] for key in self._rows if key[0] == group and key[3].startswith(start)}
+        return tuple(sorted(found, key=lambda name: int(name.removeprefix(start))))
+
+    def half(self, group: Group) -> int:
+        """Half of the setting's seeds, but at least two: fewer do not stand for the runs."""
+        return max(2, math.ceil(len(self._rows.get((group, "aggregated", MAIN[1], "all"), [])) / 2))

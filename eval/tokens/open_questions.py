@@ -1,28 +1,65 @@
-"""What arXiv 2607.10848 left open about its token analysis, each question answered in two sentences with an interval.
+"""What arXiv 2607.10848 left open about its token analysis, as contrasts with their intervals; numbers only.
 
 Forward KL and the unmasked probe of the base setting (`eval.tokens.axes`), radius 0.15 and the truth by the reduced
-divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's (`eval.tokens.sweep`,
-`eval.tokens.causes`). A question whose settings a tier has not is left out.
+divergence, unless a contrast says otherwise; K and causes look at the whole vocabulary's
+(`eval.tokens.run_tables`). A question whose settings a tier has not is left out.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from eval.tokens import answers, axes
-from eval.tokens.answers import Question
-from eval.tokens.by_seed import Group, Parts, Row, Study, by_seed, group_of
-from eval.tokens.contrasts import difference, pool, single
+from eval.tokens import axes
+from eval.tokens.contrasts import (
+    Estimate,
+    Group,
+    Parts,
+    Row,
+    Study,
+    by_seed,
+    difference,
+    group_of,
+    pool,
+    single,
+)
 from eval.tokens.study import MAIN, RADII
 from methods.directions import TAIL_RULES
 
 Found = Iterator[dict[str, Any]]
 
+COLUMNS = (
+    "question",
+    "axis",
+    "contrast",
+    "kind",  # difference | mean | share | smallest (a K, not a rate)
+    "quantity",
+    "criterion",
+    "value",
+    "low",
+    "high",
+    "level_a",
+    "level_b",
+    "n_seeds",
+    "n_smaller",  # of the side with fewer seeds
+    "resampled",
+)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, what is varied for it, and what its numbers do not cover."""
+
+    name: str
+    axis: str
+    not_covered: str
+
+
 # Looked at in every contrast.
 MEASURED = tuple((quantity, criterion) for quantity in ("gap", "accuracy_gain") for criterion in ("aggregated", "full"))
 
-# The last text of a question is what its answer does not cover.
 K = Question("K", "retained K", "one set outside for all K: each K sees its own")
 DELTA = Question("delta", "radius", "training with either radius: both look at the same steps")
 AGE = Question("staleness", "age within a run", "age apart from the training step: within a run they move together")
@@ -50,7 +87,8 @@ UPDATE = Question(
 CAUSES = "curvature or other tokens"
 CAUSE = Question(CAUSES, "cause of a failure", "tokens that are no failures (kept by the full prediction, and D rose)")
 APPROXIMATION = Question(CAUSES, "what the sign is read from", "a criterion to use: both are known in hindsight only")
-# Of `eval.tokens.causes`: what the step's curvature did, and what other tokens' gradients did.
+QUESTIONS = (K, DELTA, AGE, BATCH, PLACE, MU, *SETTINGS.values(), UPDATE, CAUSE, APPROXIMATION)
+# Of `run_tables.CAUSES`: what the step's curvature did, and what other tokens' gradients did.
 SOURCES = {"curvature": ("curvature", "batch_curvature"), "other tokens' gradients": ("reversed", "others")}
 CAUSE_TEXTS = {
     "reversed": "the token itself moved against its advantage",
@@ -64,9 +102,9 @@ READ_FROM = {"accuracy_own_step": "own finite step", "accuracy_batch_first_order
 def rows(
     seeds: Sequence[Row], sweeps: Sequence[Row], causes: Sequence[Row], identities: Mapping[str, Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """All rows, with `answers.COLUMNS`; none without a setting of the unmasked probe.
+    """All rows, with `COLUMNS`; none without a setting of the unmasked probe.
 
-    seeds, sweeps, causes: rows of `eval.tokens.study`, `sweep`, `causes`; identities: of one record per setting.
+    seeds, sweeps, causes: rows of `eval.tokens.study` and `run_tables`; identities: of one record per setting.
     Raises InputError where a setting is not what `eval.tokens.axes` says.
     """
     study = Study(seeds)
@@ -86,7 +124,7 @@ def rows(
 
 
 def _compare_k(sweeps: Sequence[Row]) -> Found:
-    """K against V: wrong signs (V has none) and the gap; then the smallest K that is not told from V, by tail rule."""
+    """K against V: wrong signs (V has none) and the gap; then `smallest`, by tail rule."""
     sizes = [k for k in dict.fromkeys(row["k"] for row in sweeps) if k != "V"]
     whole = {name: by_seed([row for row in sweeps if row["k"] == "V"], name) for name in ("gap", "accuracy_gain")}
     for rule in TAIL_RULES if sizes else ():
@@ -95,11 +133,11 @@ def _compare_k(sweeps: Sequence[Row]) -> Found:
         if rule == "aggregated":
             for k in sizes:
                 sides = (f"K = {k}", "K = V")
-                yield answers.level(K, sides[0], "share", "wrong_sign", rule, single(by_seed(of[k], "wrong_sign")))
-                yield answers.difference(K, sides, "gap", rule, found[str(k)])
+                yield _row(K, sides[0], "share", "wrong_sign", rule, single(by_seed(of[k], "wrong_sign")))
+                yield _compare(K, sides, "gap", rule, found[str(k)])
                 gain = difference(by_seed(of[k], "accuracy_gain"), whole["accuracy_gain"])
-                yield answers.difference(K, sides, "accuracy_gain", rule, gain)
-        yield answers.smallest(K, rule, found)
+                yield _compare(K, sides, "accuracy_gain", rule, gain)
+        yield smallest(K, rule, found)
 
 
 def _radius(study: Study, base: Group) -> Found:
@@ -107,7 +145,7 @@ def _radius(study: Study, base: Group) -> Found:
     for quantity, criterion in MEASURED:
         a, b = (study.values(base, quantity, criterion, delta=delta) for delta in (small, large))
         sides = (f"delta {small:g}", f"delta {large:g}")
-        yield answers.difference(DELTA, sides, quantity, criterion, difference(a, b))
+        yield _compare(DELTA, sides, quantity, criterion, difference(a, b))
 
 
 def _parts(study: Study, base: Group) -> Found:
@@ -137,7 +175,7 @@ def _between(
     a, b = (study.values(base, quantity, criterion, parts) for parts in sides.values())
     if len(a.keys() & b.keys()) >= study.half(base):
         first, second = sides
-        yield answers.difference(question, (first, second), quantity, criterion, difference(a, b))
+        yield _compare(question, (first, second), quantity, criterion, difference(a, b))
 
 
 def _lot(start: str, names: Parts) -> str:
@@ -160,9 +198,9 @@ def _settings(study: Study, base: Group, identities: Mapping[str, Mapping[str, A
             values = {name: study.values(groups[name], quantity, criterion) for name in groups}
             for name in list(groups)[1:]:
                 found = difference(values[name], values[base[0]])
-                yield answers.difference(question, (shown[name], shown[base[0]]), quantity, criterion, found)
+                yield _compare(question, (shown[name], shown[base[0]]), quantity, criterion, found)
             mean = f"mean over {', '.join(shown.values())}"
-            yield answers.level(question, mean, "mean", quantity, criterion, pool(values))
+            yield _row(question, mean, "mean", quantity, criterion, pool(values))
 
 
 def _updates(study: Study, base: Group) -> Found:
@@ -173,9 +211,9 @@ def _updates(study: Study, base: Group) -> Found:
         names = {group: f"own update of {group[2]} ({group[0]})" for group in own}
         values = {name: study.values(group, quantity, criterion) for group, name in names.items()}
         for name, mine in values.items():
-            yield answers.difference(UPDATE, (name, "unmasked probe"), quantity, criterion, difference(mine, probe))
+            yield _compare(UPDATE, (name, "unmasked probe"), quantity, criterion, difference(mine, probe))
         if len(values) > 1:
-            yield answers.level(UPDATE, "mean over the own updates", "mean", quantity, criterion, pool(values))
+            yield _row(UPDATE, "mean over the own updates", "mean", quantity, criterion, pool(values))
 
 
 def _causes(causes: Sequence[Row]) -> Found:
@@ -189,11 +227,68 @@ def _causes(causes: Sequence[Row]) -> Found:
         for source, names in SOURCES.items()
     }
     for name, share in (of | {f"{CAUSE_TEXTS[name]} ({name})": share for name, share in shares.items()}).items():
-        yield answers.level(CAUSE, name, "share", "share_of_failures", "", single(share))
+        yield _row(CAUSE, name, "share", "share_of_failures", "", single(share))
     curvature, others = SOURCES
     sides = (others, curvature)
-    yield answers.difference(CAUSE, sides, "share_of_failures", "", difference(of[others], of[curvature]))
+    yield _compare(CAUSE, sides, "share_of_failures", "", difference(of[others], of[curvature]))
     predicted = by_seed(causes, "accuracy_predicted")
     for column, name in READ_FROM.items():
         found = difference(by_seed(causes, column), predicted)
-        yield answers.difference(APPROXIMATION, (name, "full prediction"), "sign_accuracy", "", found)
+        yield _compare(APPROXIMATION, (name, "full prediction"), "sign_accuracy", "", found)
+
+
+def _compare(
+    question: Question, sides: tuple[str, str], quantity: str, criterion: str, found: Estimate
+) -> dict[str, Any]:
+    """The row of a difference, the first of two named sides minus the second."""
+    return _row(question, f"{sides[0]} against {sides[1]}", "difference", quantity, criterion, found)
+
+
+def smallest(question: Question, criterion: str, found: Mapping[str, Estimate]) -> dict[str, Any]:
+    """The row of the smallest K from which on no interval of the gap's difference to V excludes 0.
+
+    found: by K, ascending, the difference to V. A K without an interval shows nothing and cannot be that K; "V" where
+    no K is, nan where none has an interval. Not to tell two apart does not make them equal.
+    """
+    unknown = [k for k, estimate in found.items() if math.isnan(estimate.interval.low)]
+    apart = [k for k, estimate in found.items() if estimate.interval.low > 0 or estimate.interval.high < 0]
+    excluded = [place for place, k in enumerate(found) if k in apart or k in unknown]
+    after = list(found)[excluded[-1] + 1 :] if excluded else list(found)
+    seeds = min(found[k].interval.n for k in after or found)
+    return {
+        "question": question.name,
+        "axis": question.axis,
+        "contrast": "smallest K from which on the gap's interval against K = V holds 0",
+        "kind": "smallest",
+        "quantity": "gap",
+        "criterion": criterion,
+        # A K, not a rate; it has no interval.
+        "value": math.nan if len(unknown) == len(found) else after[0] if after else "V",
+        **dict.fromkeys(("low", "high", "level_a", "level_b")),
+        "n_seeds": seeds,
+        "n_smaller": seeds,
+        "resampled": "paired seeds",
+    }
+
+
+def _row(
+    question: Question, contrast: str, kind: str, quantity: str, criterion: str, found: Estimate
+) -> dict[str, Any]:
+    interval = found.interval
+    first, second = (*found.levels, math.nan, math.nan)[:2]
+    return {
+        "question": question.name,
+        "axis": question.axis,
+        "contrast": contrast,
+        "kind": kind,
+        "quantity": quantity,
+        "criterion": criterion,
+        "value": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "level_a": first,
+        "level_b": second,
+        "n_seeds": interval.n,
+        "n_smaller": min(found.sizes),
+        "resampled": found.resampled,
+    }

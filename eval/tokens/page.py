@@ -20,8 +20,9 @@ from typing import Any
 from eval import markup
 from eval.files import InputError, read_csv, write_text
 from eval.models import described
-from eval.report import LIMITS, PROVENANCE, figure_section, table_section
-from eval.tokens import page_tables, summary, verdicts
+from eval.report import LIMITS, figure_section, table_section
+from eval.tokens import open_questions, page_tables, summary, verdicts
+from methods.provenance import MARKS
 
 STYLE = """
 .verdict { padding: 0.1rem 0.45rem; border-radius: .25em; font-weight: 600; white-space: nowrap; }
@@ -96,7 +97,7 @@ def _judged(row: Mapping[str, str], reference: str) -> list[str]:
 # By file name: the section, what shows the table, and the columns that takes. Another table is shown as it is, folded,
 # under rates.
 TABLES: dict[str, tuple[str, Callable[[Sequence[Mapping[str, str]]], str], Sequence[str]]] = {
-    "tokens_open": ("open", page_tables.answers, page_tables.ANSWERED),
+    "tokens_open": ("open", page_tables.open_questions, open_questions.COLUMNS),
     "tokens_summary": ("rates", page_tables.summary, summary.COLUMNS),
     "tokens_causes": ("rates", page_tables.causes, page_tables.COUNTED),
     "tokens_seeds": ("rates", page_tables.seeds, page_tables.SEEDS),
@@ -131,7 +132,7 @@ def build(args: argparse.Namespace) -> str:
     judged = verdict_table(read_csv(args.verdicts, "--verdicts", verdicts.COLUMNS))
     intro = f"<p>{escape(limits[0])} See <a href='#limits'>limits</a>.</p>"
     figures = "\n".join(figure_section(path, number) for number, path in enumerate(args.figure, start=1))
-    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in PROVENANCE.items())
+    legend = "".join(f"<li>{markup.mark(letter)} {escape(text)}</li>" for letter, text in MARKS.items())
     groups = markup.table(["setting", "value"], markup.flatten(_groups(args.settings)), "Of the runs recorded.")
     stated = "".join(f"<li>{escape(text)}</li>" for text in limits)
     shown = tables(args.table)

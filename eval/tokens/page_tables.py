@@ -9,8 +9,11 @@ from html import escape
 from eval import markup
 from eval.files import InputError
 from eval.statistics import not_a_test
-from eval.tokens.causes import CAUSES
-from eval.tokens.study import MAIN
+from eval.tokens.contrasts import FEW
+from eval.tokens.open_questions import QUESTIONS
+from eval.tokens.records import RUN
+from eval.tokens.run_tables import CAUSES
+from eval.tokens.study import MAIN_TEXTS
 
 Row = Mapping[str, str]
 WORDS = {
@@ -24,12 +27,10 @@ WORDS = {
     "not testable": "– not testable",
 }
 # Of the long tables: the paper's measure and radius, what the mask sees, all tokens.
-SHOWN = {"measure": MAIN[0], "delta": f"{MAIN[1]:g}", "truth": "reduced", "subset": "all"}
+SHOWN = {**MAIN_TEXTS, "subset": "all"}
 # What a table must have, by the name of the function that shows it.
-GROUP = ("setting", "update", "variant")
-SEEDS = (*GROUP, "seed", *SHOWN, "criterion", "outside", "disagreement", "unsafe_keep", "unsafe_keep_ratio", "gap")
-COUNTED = (*GROUP, "seed", "kept", "failed", *CAUSES)
-ANSWERED = ("question", "quantity", "answer")
+SEEDS = (*RUN, *SHOWN, "criterion", "outside", "disagreement", "unsafe_keep", "unsafe_keep_ratio", "gap")
+COUNTED = (*RUN, "kept", "failed", *CAUSES)
 # The criterion whose seeds are listed: the paper's own mask.
 LISTED = "aggregated"
 
@@ -54,6 +55,14 @@ CAPTION = (
 )
 
 
+OPEN_CAPTION = (
+    "Forward KL and the unmasked probe unless a row says otherwise. A difference is the first side minus the second, "
+    "with its 95 % interval over seeds, not adjusted for the number of rows: an interval with 0 inside decides "
+    f"nothing, and with fewer than {FEW} seeds an interval only describes. Of two gaps the lower one is better for the "
+    "prediction, of two gains in accuracy the higher. docs/token_study.md discusses the results."
+)
+
+
 def summary(rows: Sequence[Row]) -> str:
     """Means over seeds by criterion, a table per setting."""
     chosen = _main(rows)
@@ -63,11 +72,11 @@ def summary(rows: Sequence[Row]) -> str:
     for kind in dict.fromkeys(map(group, chosen)):
         shown = [_means(row) for row in chosen if group(row) == kind]
         parts.append(markup.table(columns, shown, kind[0].upper() + kind[1:]))
-        parts.append(f"<p>{escape(_told_apart([row for row in chosen if group(row) == kind]))}</p>")
+        parts.append(f"<p>{escape(_tell_apart([row for row in chosen if group(row) == kind]))}</p>")
     return "\n".join(parts)
 
 
-def _told_apart(rows: Sequence[Row]) -> str:
+def _tell_apart(rows: Sequence[Row]) -> str:
     """Which criteria of a setting the gap tells apart from the ratio, and which not."""
     found: dict[str, list[str]] = {"told apart from the ratio": [], "not told apart, which is not equal": []}
     told, alike = found
@@ -129,30 +138,48 @@ def causes(rows: Sequence[Row]) -> str:
         shown.append([kind, str(len(own)), str(total["kept"]), str(total["failed"]), *shares])
     told = "; ".join(f"{name.replace('_', ' ')}: {text}" for name, text in CAUSES.items())
     caption = (
-        f"Of the tokens outside that the full prediction keeps, those whose D rose all the same, by cause. {told}."
+        f"Of the tokens outside that the full prediction keeps, those whose D rose nevertheless, by cause. {told}."
     )
     names = [name.replace("_", "\n") for name in CAUSES]
     return markup.table(["setting", "seeds", "kept", "D rose", *names], shown, caption)
 
 
-def answers(rows: Sequence[Row]) -> str:
-    """The open questions with their answers, which hold their numbers; those beside the paper's mask are folded."""
-    parts = []
+def open_questions(rows: Sequence[Row]) -> str:
+    """A table per open question; what stands beside the paper's rate and mask is folded."""
+    parts = [f"<p>{escape(OPEN_CAPTION)}</p>"]
     for question in dict.fromkeys(row["question"] for row in rows):
         own = [row for row in rows if row["question"] == question]
         # The paper's own rate and mask; a question about neither is shown whole.
-        first = [row for row in own if row["quantity"] == "gap" and row.get("criterion", LISTED) == LISTED] or own
+        first = [row for row in own if row["quantity"] == "gap" and row["criterion"] == LISTED] or own
         more = [row for row in own if row not in first]
-        parts.append(f"<h3>{escape(question)}</h3>\n{_list(first)}")
+        asked = {row["axis"] for row in own}
+        limits = [each.not_covered for each in QUESTIONS if each.name == question and each.axis in asked]
+        caption = f"Not covered: {'; '.join(limits)}." if limits else ""
+        parts.append(f"<h3>{escape(question)}</h3>\n{_contrasts(first, caption)}")
         if more:
             summary_ = f"{len(more)} more, of other criteria and quantities"
-            parts.append(f"<details><summary>{summary_}</summary>\n{_list(more)}\n</details>")
+            parts.append(f"<details><summary>{summary_}</summary>\n{_contrasts(more, '')}\n</details>")
     return "\n".join(parts)
 
 
-def _list(rows: Sequence[Row]) -> str:
-    said = dict.fromkeys(row["answer"] for row in rows if row["answer"])
-    return f"<ul>{''.join(f'<li>{escape(text)}</li>' for text in said)}</ul>"
+def _contrasts(rows: Sequence[Row], caption: str) -> str:
+    columns = ["contrast", "quantity", "criterion", "first", "second", "value", "seeds"]
+    return markup.table(columns, [_contrast(row) for row in rows], caption)
+
+
+def _contrast(row: Row) -> list[str]:
+    levels = ["" if row[name] in ("", "nan") else markup.number(row[name]) for name in ("level_a", "level_b")]
+    value = (
+        row["value"]
+        if row["kind"] == "smallest"
+        else markup.with_interval(
+            {"x": row["value"], "x_low": row["low"], "x_high": row["high"]}, "x", signed=row["kind"] != "share"
+        )
+    )
+    seeds = f"{row['n_seeds']} {row['resampled']}"
+    if row["n_smaller"] != row["n_seeds"]:
+        seeds += f", the smaller side {row['n_smaller']}"
+    return [row["contrast"], row["quantity"].replace("_", " "), row["criterion"] or "–", *levels, value, seeds]
 
 
 def mismatch(rows: Sequence[Row]) -> str:

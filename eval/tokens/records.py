@@ -1,9 +1,12 @@
-"""Reading token records: one run each, checked against the schema before any column is used."""
+"""Token records, one run each: finding them, what each says of its run, and reading them.
+
+Everything is checked against the schema before any column is used.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +32,13 @@ IDENTITY: dict[str, tuple[type, ...]] = {
     "lr": (int, float),
     "vocab_size": (int,),
 }
+# What seeds are pooled over: runs that differ in nothing but the seed.
+GROUP = ("setting", "update", "variant")
+# What names a run in the study's tables.
+RUN = (*GROUP, "seed")
+# The rest of an identity must agree within a group.
+SHARED = tuple(name for name in IDENTITY if name not in RUN)
+FILE = "tokens.parquet"
 # Of pyarrow for bytes that are no Parquet, be it at once or in the middle of a file.
 UNREADABLE = (pa.ArrowException, OSError)
 
@@ -52,6 +62,10 @@ class Record:
     @property
     def seed(self) -> int:
         return int(self.identity["seed"])
+
+    def run(self) -> dict[str, Any]:
+        """The first cells of a row about this run: `RUN` by name."""
+        return {name: self.identity[name] for name in RUN}
 
     def where(self, chosen: NDArray[np.bool_]) -> Record:
         """The tokens for which `chosen` is true."""
@@ -83,7 +97,7 @@ def whole_responses(path: str | Path, tokens: int) -> Iterator[Record]:
     """
     source = require_file(path, "token record")
     identity, schema = _open(source)
-    wanted = [*token_schema.IDENTITY, *token_schema.SIGNALS, *token_schema.SUPPORT]
+    wanted = [*token_schema.POSITION, *token_schema.SIGNALS, *token_schema.SUPPORT]
     _require(source, schema, wanted)
     rest: dict[str, NDArray[Any]] | None = None
     for batch in _batches(source, tokens, wanted):
@@ -129,6 +143,43 @@ def _in_order(record: Record) -> Record:
 def identity(path: str | Path) -> dict[str, Any]:
     """What the run of a record was: its fields are `IDENTITY`. Raises InputError as `read` does."""
     return _open(require_file(path, "token record"))[0]
+
+
+def find_records(paths: Sequence[Path]) -> list[Path]:
+    """The given records, and all in or below given folders. Raises InputError where a folder has none."""
+    found: list[Path] = []
+    for path in paths:
+        below = sorted(path.rglob(FILE)) if path.is_dir() else [path]
+        if not below:
+            raise InputError(f"{path}: no {FILE} in this folder")
+        found += below
+    return list(dict.fromkeys(found))
+
+
+def one_study(paths: Sequence[Path]) -> dict[Path, dict[str, Any]]:
+    """What the run of each record was, sorted by setting and seed: no table depends on how files are named.
+
+    Raises InputError for two records of one run, and for runs of one setting that differ in more than the seed: a mean
+    over them would be one of nothing.
+    """
+    identities = {path: identity(path) for path in paths}
+    order = sorted(identities, key=lambda path: (*(identities[path][name] for name in RUN), str(path)))
+    first: dict[tuple[Any, ...], Path] = {}
+    for path in order:
+        group = tuple(identities[path][name] for name in GROUP)
+        run = (*group, identities[path]["seed"])
+        named = ", ".join(f"{name} {value!r}" for name, value in zip(RUN, run, strict=True))
+        if run in first:
+            raise InputError(f"{path} and {first[run]}: two records of one run ({named}); allowed is one")
+        like = first.setdefault(group, path)
+        for name in SHARED:
+            if identities[path][name] != identities[like][name]:
+                raise InputError(
+                    f"{path}: {name} = {identities[path][name]!r}, but {identities[like][name]!r} in {like}, "
+                    f"which is of the same setting ({named.rsplit(',', 1)[0]}); only the seed may differ"
+                )
+        first[run] = path
+    return {path: identities[path] for path in order}
 
 
 def sweep_sizes(path: str | Path) -> list[int]:

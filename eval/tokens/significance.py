@@ -1,7 +1,7 @@
 """Tests and power for paired per-seed differences; the seed is the unit, never the token.
 
 sign_test and flip_test take one difference per seed; relabel_test permutes, inside each seed, which of the tokens in Q
-belong to which keep set, so that only the Variants of a criterion are random.
+belong to which keep set, so that only what a criterion says is random.
 """
 
 from __future__ import annotations

@@ -11,17 +11,21 @@ from typing import Any
 
 import numpy as np
 
+from eval.files import format_cell
 from eval.tokens.criteria import Flags, certificate_decides, names, outward, ratio_outward
 from eval.tokens.rates import rates
-from eval.tokens.records import Record, read
+from eval.tokens.records import RUN, Record, read
 from methods.tokens import schema
 
 # The papers' radii for the forward KL and the TV; the reverse KL has none of its own.
 RADII = {"forward_kl": (0.05, 0.15), "tv": (0.15, 0.2), "reverse_kl": (0.05, 0.15)}
 MAIN = ("forward_kl", 0.15)
 TRUTHS = ("reduced", "full")
-IDENTITY = ("setting", "update", "variant", "seed")
-KEYS = (*IDENTITY, "measure", "delta", "truth", "criterion", "subset")
+# The rows that figures, verdicts and questions look at: measure and radius of the paper, the truth that a mask sees.
+MAIN_FILTER: dict[str, Any] = {"measure": MAIN[0], "delta": MAIN[1], "truth": "reduced"}
+# The same as a CSV file has it.
+MAIN_TEXTS = {name: format_cell(value) for name, value in MAIN_FILTER.items()}
+KEYS = (*RUN, "measure", "delta", "truth", "criterion", "subset")
 # Criteria whose rates are also given by parts of the tokens.
 SPLIT = ("full", "aggregated", "uniform")
 MU_EDGES = (0.01, 0.1, 0.5)
@@ -68,12 +72,11 @@ def _row(
     change = record[schema.divergence(measure, truth, "after")] - record[schema.divergence(measure, truth, "before")]
     verdict = outward(record, criterion, measure, _generator(record), outside)
     counted = rates(outside, verdict, ratio_outward(record), change)
-    identity = {name: record.identity[name] for name in IDENTITY}
     # The certificate is of the forward KL.
     certified = measure == "forward_kl" and outside.any()
     decided = np.mean(certificate_decides(record)[outside]) if certified else np.nan
     keys = {"measure": measure, "delta": delta, "truth": truth, "criterion": criterion, "subset": subset}
-    return identity | keys | {"active": int(flags.sum()), "decided_share": float(decided)} | counted.row()
+    return record.run() | keys | {"active": int(flags.sum()), "decided_share": float(decided)} | counted.row()
 
 
 def subsets(record: Record) -> Mapping[str, Flags]:

@@ -12,7 +12,7 @@ from eval.statistics import Interval, mean_interval, pooled_difference
 from eval.tokens.significance import flip_test, relabel_test, seeds_needed, sign_test, smallest_gap
 from eval.tokens.study import KEYS
 
-GROUP = tuple(name for name in KEYS if name != "seed")
+GROUPED_BY = tuple(name for name in KEYS if name != "seed")
 MEANS = (
     "unsafe_keep",
     "unsafe_keep_ratio",
@@ -29,7 +29,7 @@ MEANS = (
 PAPER_GAP, PAPER_CORRECTIVE_GAP = 0.027, 0.022
 
 COLUMNS = (
-    *GROUP,
+    *GROUPED_BY,
     "n_seeds",
     "n_used",
     "outside_per_seed",
@@ -51,15 +51,15 @@ COLUMNS = (
 
 
 def summarise(rows: Iterable[Mapping[str, Any]], seed: int = 0) -> list[dict[str, Any]]:
-    """One row per group of `GROUP`; rows as `study.rows` gives them, a group's in any order of seeds."""
+    """One row per group of `GROUPED_BY`; rows as `study.rows` gives them, a group's in any order of seeds."""
     groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(tuple(row[name] for name in GROUP), []).append(row)
+        groups.setdefault(tuple(row[name] for name in GROUPED_BY), []).append(row)
     return [_group(key, sorted(found, key=lambda row: row["seed"]), seed) for key, found in groups.items()]
 
 
 def _group(key: tuple[Any, ...], rows: Sequence[Mapping[str, Any]], seed: int) -> dict[str, Any]:
-    out: dict[str, Any] = dict(zip(GROUP, key, strict=True)) | {"n_seeds": len(rows)}
+    out: dict[str, Any] = dict(zip(GROUPED_BY, key, strict=True)) | {"n_seeds": len(rows)}
     out["outside_per_seed"] = float(np.mean([row["outside"] for row in rows]))
     out["disagreement_per_seed"] = float(np.mean([row["disagreement"] for row in rows]))
     for name in MEANS:

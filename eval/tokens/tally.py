@@ -35,9 +35,9 @@ def classes(record: Record) -> dict[str, NDArray[np.bool_]]:
         "first token": record["position"] == 0,
         "between": (record["position"] > 0) & ~last,
         "last token": last,
-        "mu < .01": mu < 0.01,
-        ".01 <= mu < .1": (mu >= 0.01) & (mu < 0.1),
-        ".1 <= mu < .5": (mu >= 0.1) & (mu < 0.5),
+        "mu < 0.01": mu < 0.01,
+        "0.01 <= mu < 0.1": (mu >= 0.01) & (mu < 0.1),
+        "0.1 <= mu < 0.5": (mu >= 0.1) & (mu < 0.5),
         "mu >= 0.5": mu >= 0.5,
     }
     return found | {"A > 0": record["advantage"] > 0, "A < 0": record["advantage"] < 0}

@@ -23,8 +23,9 @@ from typing import Any, Literal
 from scipy import stats
 
 from eval.statistics import clopper_pearson
-from eval.tokens.answers import FEW
+from eval.tokens.contrasts import FEW
 from eval.tokens.significance import seeds_needed
+from eval.tokens.study import MAIN_FILTER
 from eval.tokens.summary import PAPER_CORRECTIVE_GAP, PAPER_GAP
 
 Word = Literal["replicated", "direction only", "contradicted", "underpowered", "not testable"]
@@ -104,8 +105,8 @@ def rows(summary: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     found = []
     for claim in CLAIMS:
         for row in summary:
-            wanted = {"measure": "forward_kl", "delta": 0.15, "truth": "reduced", "subset": "all"}
-            if row["criterion"] != claim.criterion or any(row[name] != value for name, value in wanted.items()):
+            wanted = {**MAIN_FILTER, "criterion": claim.criterion, "subset": "all"}
+            if any(row[name] != value for name, value in wanted.items()):
                 continue
             value, low, high = (row[f"{claim.column}{end}"] for end in ("", "_low", "_high"))
             n = row["n_used"] if claim.column == "gap" else row["n_seeds"]

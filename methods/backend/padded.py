@@ -19,6 +19,7 @@ from verl.utils import tensordict_utils as tu
 from methods.backend import replaced
 from methods.backend.engine import FIRST, PADDED, CPUEngine
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
+from methods.backend.rollout.selection import KEPT
 from methods.backend.support_loss import SUPPORT_VALID, SupportLoss, named
 from methods.support import distinct
 
@@ -32,7 +33,7 @@ def takes_padded(engine: CPUEngine, loss: Any, data: TensorDict, rows: int) -> b
     plain = not (engine.use_remove_padding or config.use_fused_kernels or engine.use_ulysses_sp)
     narrow = engine._autocast_dtype != torch.float32 or engine.scaler is not None
     asked = tu.get(data, "temperature") == 1.0 and not tu.get(data, "calculate_entropy", False)
-    other = any(not _sliceable(column) for column in data.values()) or "multi_modal_inputs" in data
+    other = any(not _sliceable(column) for column in data.values()) or "multi_modal_inputs" in data or KEPT in data
     return (
         replaced.same_version()
         and isinstance(loss, SupportLoss)

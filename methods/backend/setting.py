@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from methods.aggregation import MODES
 from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
 from methods.backend.rollout import engines
 from methods.backend.tokens.settings import TokenSettings
@@ -86,6 +87,10 @@ class Setting:
         sizes = ("prompts", "group", "mini_batches", "steps", "prompt_length", "response_length", "validate_samples")
         for name in sizes:
             integer(name, getattr(self, name), low=1)
+        # Advantages are rewards less their group's mean: of one response it is 0.
+        integer("group", self.group, low=2)
+        if self.micro_batch is not None:
+            integer("micro_batch", self.micro_batch, low=1)
         for name in ("staleness", "top_k", "validate_every", "save_every", "export_every", "warmup_steps"):
             integer(name, getattr(self, name), low=0)
         for name in ("lr", "clip_grad", "temperature"):
@@ -93,7 +98,10 @@ class Setting:
             number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
             if not (number and value > 0):
                 raise ConfigError(f"setting.{name} = {value!r}: allowed is a finite number > 0")
-        _number_from_zero("setting.reference_kl", self.reference_kl)
+        for name in ("reference_kl", "weight_decay"):
+            _number_from_zero(f"setting.{name}", getattr(self, name))
+        if self.loss_aggregation not in MODES:
+            raise ConfigError(f"setting.loss_aggregation = {self.loss_aggregation!r}: allowed are {', '.join(MODES)}")
         for name, allowed in (("train_precision", TRAIN_PRECISIONS), ("rollout_precision", ROLLOUT_PRECISIONS)):
             if getattr(self, name) not in allowed:
                 raise ConfigError(f"setting.{name} = {getattr(self, name)!r}: allowed are {', '.join(allowed)}")
@@ -131,7 +139,7 @@ class Setting:
             )
 
     def _check_data_options(self) -> None:
-        for name in ("reward_special_tokens", *LEFT_OUT, "rollouts"):
+        for name in ("reward_special_tokens", *LEFT_OUT, "rollouts", "advantage_std", "server"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"setting.{name} = {getattr(self, name)!r}: allowed are True and False")
         if self.overlong_prompts not in OVERLONG:

@@ -15,17 +15,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods import Signals, register
 from methods.clipping import BandConfig
-from methods.registry import register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(BandConfig):
-    """eps_low, eps_high: the weight is within 1 - eps_low and 1 + eps_high; eps_low = 1: no lower bound."""
-
     eps_low: float = 1.0
+    """The weight is at least 1 - eps_low; 1 means no lower bound."""
     eps_high: float = 4.0
+    """The weight is at most 1 + eps_high."""
 
 
 @register("cispo", title="CISPO", source="arXiv 2506.13585, Eqs. 4-5", mark="F", config=Config)

@@ -19,12 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_cap, check_choice, check_fraction, check_positive
+from methods import MethodConfig, Needs, Signals, check_cap, check_choice, check_fraction, check_positive, register
 from methods.directions import ratio_direction
 from methods.masks import capped_ratio, divergence, outward
-from methods.registry import Needs, register
 from methods.rows import prefix_sum, row_quantile
-from methods.signals import Signals
 from methods.thresholds import above
 
 MEASURES = ("tv", "binary_tv")
@@ -33,15 +31,18 @@ BUDGET_QUANTILE = 0.9  # [F]
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """delta: cap of Z_t; w_min: last weight; d: scale of delta_b; budget: delta_b itself, or None; measure: of D_t;
-    ratio_cap: C of min(r, C), or None."""
-
     delta: float = 0.15
+    """Largest Z_t that is allowed, whatever the prefix has spent."""
     w_min: float = 0.8
+    """Weight of the last token."""
     d: float = 0.02
+    """Scale of delta_b, which lies within [d, 2 d]."""
     budget: float | None = None
+    """delta_b itself, or None to take it from the response."""
     measure: str = "tv"
+    """Measure of D_t."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)

@@ -17,19 +17,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import Radius
+from methods import Radius, Signals, register
 from methods.directions import ratio_direction
 from methods.masks import MaskConfig, masked_coefficient
 from methods.measures import binary_tv
-from methods.registry import register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(MaskConfig):
-    """delta: radius in probability."""
-
     delta: Radius = 0.2
+    """Radius in probability: a number, or (low, high) for A < 0 and A > 0."""
 
 
 @register("dppo_binary_tv", title="DPPO Binary-TV", source="arXiv 2602.04879, Eqs. 12, 13", mark="F", config=Config)

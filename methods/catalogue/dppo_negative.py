@@ -16,19 +16,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_cap, check_fraction
+from methods import MethodConfig, Signals, check_cap, check_fraction, probability, register
 from methods.masks import capped_ratio
-from methods.registry import register
-from methods.signals import Signals, probability
 from methods.thresholds import below
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """threshold: smallest loss of probability mu - pi that drops; ratio_cap: C of min(r, C), or None."""
-
     threshold: float = 0.5
+    """A token is dropped where mu - pi, its loss of probability, is larger than this."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_fraction("threshold", self.threshold)

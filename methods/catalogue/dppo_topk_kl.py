@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods import Needs, Signals, register
 from methods.directions import ratio_direction
 from methods.masks import TopKMaskConfig, masked_coefficient, topk_divergence
 from methods.measures import FORWARD_KL
-from methods.registry import Needs, register
-from methods.signals import Signals
 from methods.support import with_support_rule
 
 

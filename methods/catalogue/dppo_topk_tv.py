@@ -15,20 +15,17 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import Radius
+from methods import Needs, Radius, Signals, register
 from methods.directions import ratio_direction
 from methods.masks import TopKMaskConfig, masked_coefficient, topk_divergence
 from methods.measures import TV
-from methods.registry import Needs, register
-from methods.signals import Signals
 from methods.support import with_support_rule
 
 
 @dataclass(frozen=True)
 class Config(TopKMaskConfig):
-    """delta: radius in total variation."""
-
     delta: Radius = 0.2
+    """Radius in total variation: a number, or (low, high) for A < 0 and A > 0."""
 
 
 @register(

@@ -17,16 +17,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import MethodConfig, check_positive
-from methods.registry import register
-from methods.signals import Signals, log_ratio
+from methods import MethodConfig, Signals, check_positive, log_ratio, register
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """beta: strength of the penalty."""
-
     beta: float = 0.05
+    """Strength of the penalty."""
 
     def __post_init__(self) -> None:
         check_positive("beta", self.beta)

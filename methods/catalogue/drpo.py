@@ -5,7 +5,7 @@
 
 w falls linearly as the sampled token moves outward, is zero at |pi - mu| = delta and pulls back beyond.
 Source: arXiv 2606.09821 Eqs. 8-9, Table 1 [F]. delta = 12.5 is the released value [F]; since |pi - mu| <= 1 it keeps
-w within [0.92, 1.08], so the scale is disputed, and 0.15, DPPO's radius, is run beside it as a line of its own [I].
+w within [0.92, 1.08], so the scale is disputed, and 0.15, DPPO's radius, is run beside it as a variant [I].
 Shapes: signals [B, T] to g [B, T]. Detached: all, which gives the same gradient as differentiating the objective.
 Public code: no cap on r; UniRL's port reports a clip fraction that is zero at 12.5.
 """
@@ -17,18 +17,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_cap, check_positive
+from methods import MethodConfig, Signals, check_cap, check_positive, probability, register
 from methods.masks import capped_ratio
-from methods.registry import register
-from methods.signals import Signals, probability
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """delta: the shift |pi - mu| at which the weight is zero; ratio_cap: C of min(r, C), or None."""
-
     delta: float = 12.5
+    """The shift |pi - mu| at which the weight is zero."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)

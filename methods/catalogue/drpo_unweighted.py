@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods import Signals, probability, register
 from methods.catalogue import drpo
 from methods.masks import capped_ratio
-from methods.registry import register
-from methods.signals import Signals, probability
 
 
 @register("drpo_unweighted", title="DRPO without |A|", source="arXiv 2606.09821, Fig. 4", mark="S", config=drpo.Config)

@@ -20,18 +20,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods import Signals, register
 from methods.clipping import BandConfig, beyond_band
-from methods.registry import register
 from methods.rows import limited_exp, raw_log_ratio, row_mean
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(BandConfig):
-    """eps_low, eps_high: the band of the token log-ratio is -eps_low .. eps_high."""
-
     eps_low: float = 0.4
+    """The band of the token's log-ratio begins at -eps_low."""
     eps_high: float = 0.4
+    """The band of the token's log-ratio ends at eps_high."""
 
 
 @register("geo_mean", title="GMPO (geometric mean)", source="arXiv 2507.20673, section 3", mark="S", config=Config)

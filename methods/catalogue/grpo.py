@@ -15,9 +15,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods import Signals, register
 from methods.clipping import ClipConfig, clipped_coefficient
-from methods.registry import register
-from methods.signals import Signals
 
 
 @register("grpo", title="GRPO", source="arXiv 2402.03300, Eq. 3", mark="F", config=ClipConfig)

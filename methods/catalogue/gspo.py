@@ -20,18 +20,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods import Signals, register
 from methods.clipping import BandConfig, beyond_band
-from methods.registry import register
 from methods.rows import geometric_ratio
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(BandConfig):
-    """eps_low, eps_high: widths of the band of the sequence ratio."""
-
     eps_low: float = 3e-4
+    """Width of the sequence ratio's band below 1."""
     eps_high: float = 4e-4
+    """Width of the sequence ratio's band above 1."""
 
 
 @register("gspo", title="GSPO", source="arXiv 2507.18071, Eqs. 5-7", mark="S", config=Config)

@@ -15,19 +15,17 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods import Needs, Signals, check_non_negative, register
 from methods.clipping import BandConfig
-from methods.config import check_non_negative
 from methods.corrections import check_bounds, corrected_coefficient, filtered, mismatch
-from methods.registry import Needs, register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(BandConfig):
-    """lower, upper: rho is kept within them; eps_low, eps_high: PPO's band around pi_old."""
-
     lower: float = 0.5
+    """Tokens with rho below this are dropped."""
     upper: float = 5.0
+    """Tokens with rho above this are dropped."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,20 +16,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods import Signals, check_positive, register
 from methods.catalogue import drpo
-from methods.config import check_positive
 from methods.masks import capped_ratio
 from methods.measures import binary_tv
-from methods.registry import register
-from methods.signals import Signals
 from methods.thresholds import above
 
 
 @dataclass(frozen=True)
 class Config(drpo.Config):
-    """delta: the shift at which the weight is zero; radius: the shift up to which it is 1; ratio_cap: C, or None."""
-
     radius: float = 0.15
+    """The shift |pi - mu| up to which the weight is 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -17,19 +17,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods import Needs, Signals, check_cap, register
 from methods.clipping import BandConfig, anchored_coefficient
-from methods.config import check_cap
 from methods.masks import capped_ratio
-from methods.registry import Needs, register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(BandConfig):
-    """eps_low, eps_high: widths of the band around pi_old; ratio_cap: C of min(pi / mu, C), or None."""
-
     eps_high: float = 0.28
     ratio_cap: float | None = None
+    """C of min(pi / mu, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -15,15 +15,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods import Needs, Signals, register
 from methods.catalogue import minirl
-from methods.registry import Needs, register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(minirl.Config):
-    """eps_low, eps_high: widths of the band around pi_old; ratio_cap: C of min(pi / mu, C), or None."""
-
     ratio_cap: float | None = 3.0
 
 

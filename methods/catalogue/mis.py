@@ -17,17 +17,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods import Needs, Signals, register
 from methods.corrections import LevelConfig, check_bounds, corrected_coefficient, filtered, mismatch
-from methods.registry import Needs, register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(LevelConfig):
-    """lower (or None), upper: rho is kept within; level: token, sequence, geometric; eps_low, eps_high: PPO's band."""
-
     lower: float | None = None
+    """What has a rho below this is dropped; None: no lower bound."""
     upper: float = 2.0
+    """What has a rho above this is dropped."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods import Signals, register
 from methods.penalties import PenaltyConfig, strength
-from methods.registry import register
-from methods.signals import Signals
 
 
 @register("penalty_k3", title="K3 penalty", source="arXiv 2606.09821, Appendix C", mark="I", config=PenaltyConfig)

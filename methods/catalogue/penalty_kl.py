@@ -19,19 +19,16 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from methods.config import check_choice
+from methods import Signals, check_choice, log_ratio, register
 from methods.penalties import PenaltyConfig, strength
-from methods.registry import register
-from methods.signals import Signals, log_ratio
 
 Direction = Literal["reverse", "forward"]
 
 
 @dataclass(frozen=True)
 class Config(PenaltyConfig):
-    """coefficient, advantage_weighted: lambda; direction: reverse, KL(pi || mu), or forward, KL(mu || pi)."""
-
     direction: Direction = "reverse"
+    """`reverse`: KL(pi || mu); `forward`: KL(mu || pi)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

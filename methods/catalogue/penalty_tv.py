@@ -15,10 +15,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from methods import Signals, register
 from methods.directions import ratio_direction
 from methods.penalties import PenaltyConfig, strength
-from methods.registry import register
-from methods.signals import Signals
 
 
 @register("penalty_tv", title="TV penalty", source="arXiv 2606.09821, Appendix C", mark="I", config=PenaltyConfig)

@@ -13,17 +13,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import MethodConfig, check_cap
+from methods import MethodConfig, Signals, check_cap, register
 from methods.masks import capped_ratio
-from methods.registry import register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """ratio_cap: C of min(r, C), or None."""
-
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_cap("ratio_cap", self.ratio_cap)

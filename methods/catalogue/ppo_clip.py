@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods import Signals, register
 from methods.clipping import ClipConfig, clipped_coefficient
-from methods.registry import register
-from methods.signals import Signals
 
 
 @register("ppo_clip", title="PPO clip", source="arXiv 1707.06347, Eq. 7", mark="F", config=ClipConfig)

@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from methods import Signals, register
 from methods.clipping import ClipHigherConfig, clipped_coefficient
-from methods.registry import register
-from methods.signals import Signals
 
 
 @register(

@@ -18,21 +18,19 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import check_choice
+from methods import Signals, check_choice, register
 from methods.directions import predictive_direction
 from methods.masks import TailMaskConfig, divergence, masked_coefficient, tail_needs
 from methods.measures import BINARY_MEASURES, MEASURES
-from methods.registry import register
-from methods.signals import Signals
 from methods.support import with_support_rule
 
 
 @dataclass(frozen=True)
 class Config(TailMaskConfig):
-    """measure: of the direction; divergence: the measure of D, null for the same one."""
-
     measure: str = "forward_kl"
+    """Measure of the direction, and of D unless `divergence` names another."""
     divergence: str | None = None
+    """Measure of D, or None for that of the direction."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,22 +18,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from methods import Needs, Signals, check_choice, register
 from methods.certificate import CERTIFIED_MEASURES, FALLBACKS, ROUNDINGS, certified_direction
-from methods.config import check_choice
 from methods.masks import TopKMaskConfig, divergence, masked_coefficient
 from methods.measures import MEASURES
-from methods.registry import Needs, register
-from methods.signals import Signals
 from methods.support import with_support_rule
 
 
 @dataclass(frozen=True)
 class Config(TopKMaskConfig):
-    """measure: of D and direction; fallback: where the sign is open; precision: format of the stored log-probs."""
-
     measure: str = "forward_kl"
+    """Measure of D and of its direction."""
     fallback: str = "keep"
+    """What decides where the row leaves the sign open: keep, ratio, or a tail rule."""
     precision: str = "float32"
+    """Format in which the log-probs were stored."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

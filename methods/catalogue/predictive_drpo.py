@@ -22,22 +22,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods import Signals, check_choice, register
 from methods.catalogue import drpo
-from methods.config import check_choice
 from methods.directions import TAILS, Tail, predictive_direction
 from methods.masks import capped_ratio, tail_needs
 from methods.measures import MEASURES, binary_tv
-from methods.registry import register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(drpo.Config):
-    """delta: the shift at which an outward weight is zero; measure, tail: of d, as in `predictive`; ratio_cap: C."""
-
     delta: float = 0.15
+    """The shift |pi - mu| at which the weight of an outward step is zero."""
     measure: str = "forward_kl"
+    """Measure of the direction d."""
     tail: Tail = "uniform"
+    """How d sees the ids outside the support; `full`: no support and no tail."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

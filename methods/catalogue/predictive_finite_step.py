@@ -19,21 +19,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import check_positive
+from methods import Signals, check_positive, register
 from methods.directions import Tail
 from methods.finite_step import predicted_change
 from methods.masks import TailMaskConfig, capped_ratio, divergence, masked_coefficient, tail_needs
-from methods.registry import register
-from methods.signals import Signals
 from methods.support import with_support_rule
 
 
 @dataclass(frozen=True)
 class Config(TailMaskConfig):
-    """step: logit step per unit of A min(r, C); tail: how the change sees the tail (methods/finite_step.py)."""
-
     step: float = 0.1
+    """Step in the logits per unit of A min(r, C)."""
     tail: Tail = "uniform"
+    """How the change of D sees the ids outside the support; `full`: no support and no tail."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

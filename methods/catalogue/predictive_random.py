@@ -16,12 +16,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import check_choice
+from methods import Needs, Signals, check_choice, register
 from methods.directions import TAIL_RULES, predictive_direction, random_direction, ratio_direction
 from methods.masks import TopKMaskConfig, masked_coefficient, outside_region, topk_divergence
 from methods.measures import FORWARD_KL
-from methods.registry import Needs, register
-from methods.signals import Signals
 from methods.support import with_support_rule
 
 REFERENCES = ("ratio", *TAIL_RULES)
@@ -29,9 +27,8 @@ REFERENCES = ("ratio", *TAIL_RULES)
 
 @dataclass(frozen=True)
 class Config(TopKMaskConfig):
-    """reference: the direction whose mask rate is matched, ratio or a tail rule."""
-
     reference: str = "aggregated"
+    """The direction whose share of dropped tokens is matched: ratio, or a tail rule."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

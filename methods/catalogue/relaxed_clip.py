@@ -17,20 +17,18 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
+from methods import MethodConfigError, Signals, check_choice, check_non_negative, probability, register
 from methods.clipping import ClipHigherConfig, clipped_coefficient
-from methods.config import MethodConfigError, check_choice, check_non_negative
-from methods.registry import register
-from methods.signals import Signals, probability
 
 Side = Literal["high", "low", "both"]
 
 
 @dataclass(frozen=True)
 class Config(ClipHigherConfig):
-    """alpha: mu below which the clip is removed; side: high, low or both; the rest as in ppo_clip_higher."""
-
     alpha: float = 0.1
+    """Tokens with mu below this are relaxed."""
     side: Side = "both"
+    """Which end of the clip is removed for them: high, low or both."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -16,21 +16,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods import MethodConfig, MethodConfigError, Signals, check_cap, check_fraction, check_positive, register
 from methods.clipping import beyond_band
-from methods.config import MethodConfig, MethodConfigError, check_cap, check_fraction, check_positive
 from methods.masks import capped_ratio
-from methods.registry import register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """delta: w = sqrt(delta / mu); lowest, highest: limits of the band's ends; ratio_cap: C of min(r, C), or None."""
-
     delta: float = 0.05
+    """Of the band's width w = sqrt(delta / mu)."""
     lowest: float = 0.5
+    """The band's lower end is not below this."""
     highest: float = 10.0
+    """The band's upper end is not above this."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)

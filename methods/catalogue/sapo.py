@@ -17,17 +17,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_positive
-from methods.registry import register
-from methods.signals import Signals
+from methods import MethodConfig, Signals, check_positive, register
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """tau_pos, tau_neg: steepness of the gate for A > 0 and for A <= 0."""
-
     tau_pos: float = 1.0
+    """Steepness of the gate for A > 0."""
     tau_neg: float = 1.05
+    """Steepness of the gate for A <= 0."""
 
     def __post_init__(self) -> None:
         check_positive("tau_pos", self.tau_pos)

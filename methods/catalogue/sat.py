@@ -18,24 +18,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from methods import Needs, Scope, Signals, check_cap, check_fraction, check_positive, log_ratio, register
 from methods.clipping import BandConfig, beyond_band
-from methods.config import check_cap, check_fraction, check_positive
 from methods.masks import capped_ratio
-from methods.registry import Needs, register
 from methods.rows import row_quantile
-from methods.signals import Scope, Signals, log_ratio
 
 TINY = torch.finfo(torch.float32).tiny
 
 
 @dataclass(frozen=True)
 class Config(BandConfig):
-    """eps_low, eps_high: nominal widths; quantile: of |log r|; exponent: n; ratio_cap: C of min(r, C), or None."""
-
     eps_high: float = 0.28
     quantile: float = 0.9
+    """Quantile of |log r| beyond which a token counts as stale."""
     exponent: float = 2.0
+    """n of the kernel: how fast the band shrinks beyond the quantile."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,16 +18,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_positive
-from methods.registry import register
-from methods.signals import Signals
+from methods import MethodConfig, Signals, check_positive, register
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """eps: the |r - 1| at which the weight is zero."""
-
     eps: float = 12.5
+    """The |r - 1| at which the weight is zero."""
 
     def __post_init__(self) -> None:
         check_positive("eps", self.eps)

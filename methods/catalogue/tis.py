@@ -17,17 +17,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.config import check_positive
+from methods import Needs, Signals, check_positive, register
 from methods.corrections import LevelConfig, corrected_coefficient, mismatch, truncated
-from methods.registry import Needs, register
-from methods.signals import Signals
 
 
 @dataclass(frozen=True)
 class Config(LevelConfig):
-    """upper: C of min(rho, C); level: token, sequence or geometric; eps_low, eps_high: PPO's band around pi_old."""
-
     upper: float = 2.0
+    """C of min(rho, C)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

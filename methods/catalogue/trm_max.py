@@ -16,11 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_cap, check_choice, check_positive
+from methods import MethodConfig, Needs, Signals, check_cap, check_choice, check_positive, log_ratio, register
 from methods.masks import capped_ratio, divergence
-from methods.registry import Needs, register
 from methods.rows import row_max
-from methods.signals import Signals, log_ratio
 from methods.thresholds import above
 
 STATISTICS = ("forward_kl", "log_ratio")
@@ -28,11 +26,12 @@ STATISTICS = ("forward_kl", "log_ratio")
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """delta: largest D_t of a kept response; statistic: forward_kl or log_ratio; ratio_cap: C of min(r, C), or None."""
-
     delta: float = 0.1
+    """A response is kept while its largest D_t is not above this."""
     statistic: str = "forward_kl"
+    """What D_t is: forward_kl on the support, or log_ratio of the sampled token."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)

@@ -16,21 +16,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.config import MethodConfig, check_cap, check_positive
-from methods.estimators import k3
+from methods import MethodConfig, Signals, check_cap, check_positive, register
 from methods.masks import capped_ratio
-from methods.registry import register
+from methods.penalties import k3
 from methods.rows import row_mean
-from methods.signals import Signals
 from methods.thresholds import above
 
 
 @dataclass(frozen=True)
 class Config(MethodConfig):
-    """delta: largest mean k3 of a kept response; ratio_cap: C of min(r, C), or None."""
-
     delta: float = 0.002
+    """A response is kept while its mean k3 is not above this."""
     ratio_cap: float | None = None
+    """C of min(r, C), or None for no cap."""
 
     def __post_init__(self) -> None:
         check_positive("delta", self.delta)

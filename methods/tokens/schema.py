@@ -16,7 +16,8 @@ SWEEP_MEASURE = "forward_kl"
 # Lengths, per unit of A min(r, C), of the single-token logit steps that the finite-step criterion is evaluated at.
 STEPS = (0.1, 0.3, 1.0)
 
-IDENTITY = {
+# Which token of which response of which mini-batch.
+POSITION = {
     "step": "int32",  # training step
     "mini_batch": "int16",  # of the step, from 0
     "response": "int32",  # row of the training batch
@@ -79,4 +80,4 @@ def columns(ks: Sequence[int]) -> dict[str, str]:
     for k in ks:
         measured[sweep(k)] = "float32"
         measured |= {sweep(k, rule): "float32" for rule in TAIL_RULES}
-    return IDENTITY | SIGNALS | measured | STEP_SIZES | SUPPORT
+    return POSITION | SIGNALS | measured | STEP_SIZES | SUPPORT

@@ -239,7 +239,9 @@ def test_a_settings_settings_reach_optimiser_and_loss(tiny_world: Any, tmp_path:
     worker = launch.build_trainer(run).worker
     engine, config = worker.actor.engine, worker.support_loss.config
     (group,) = engine.optimizer.param_groups
-    assert group["initial_lr"] == 3e-4 and group["weight_decay"] == 0.25 and group["lr"] == 0.0
+    assert (
+        group["initial_lr"] == 3e-4 and group["weight_decay"] == 0.25 and group["lr"] == 1.5e-4
+    )  # the first of two steps of warm-up
     assert engine.optimizer_config.clip_grad == 0.5
     assert config.loss_scale_factor == run.setting.response_length
     assert config.loss_agg_mode == "seq-mean-token-sum-norm" and config.entropy_coeff == 0

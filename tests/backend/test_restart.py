@@ -66,7 +66,7 @@ def interrupted(run: Any, patch: pytest.MonkeyPatch, place: Any, name: str, **wh
         (restart, "seal", {"at_call": 3}),  # the save is written, not sealed
         (restart, "seal", {"at_call": 3, "after": True}),
         (run_folder, "export", {"at_call": 2}),
-        (restart, "write_whole", {"at_call": 4}),  # sealed, but verl's tracker still names the one before
+        (restart, "write_text", {"at_call": 4}),  # sealed, but verl's tracker still names the one before
         (kept, "seal", {}),  # all steps done
         (run_folder, "publish", {}),  # and kept
         (run_folder, "verl_overrides", {}),  # half staged
@@ -85,7 +85,7 @@ def test_an_interrupted_run_ends_like_the_whole_one(
     interrupted(run, monkeypatch, place, name, **when)
     launch.train(run)
     assert contents(Path(run.output)) == whole
-    expected = {"run.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "verl"}
+    expected = {"run.json", "finished.json", "metrics.jsonl", "timing.jsonl", "checkpoints", "rollouts", "verl"}
     assert {p.name for p in tmp_path.iterdir()} == {"run", "run.work"}
     assert {p.name for p in run.work_dir.iterdir()} == expected
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eval.files import InputError
-from eval.tokens import causes, changes, records, replay, study, sweep, tally
+from eval.tokens import records, replay, run_tables, study, tally
 from methods.backend import launch
 from methods.backend.setting import ConfigError
 
@@ -97,12 +97,12 @@ def test_every_table_of_the_study_comes_out_of_a_record(runs: dict[str, Path]) -
     rows = list(study.rows(path))
     assert {row["measure"] for row in rows} == {"forward_kl", "tv", "reverse_kl"}
     assert all(row["kept"] + row["kept_ratio"] == row["disagreement"] for row in rows)
-    ks = list(sweep.rows(path))
+    ks = list(run_tables.sweep_rows(path))
     assert {row["k"] for row in ks} == {1, 5, "V"}
     assert [row["wrong_sign"] for row in ks if row["k"] == "V"] in ([0.0], [pytest.approx(np.nan, nan_ok=True)])
-    row = causes.row(path)
-    assert sum(row[name] for name in causes.CAUSES) == row["failed"] <= row["kept"] <= row["outside"]
-    assert all(row["count"] > 0 for row in changes.rows(path))
+    row = run_tables.cause_row(path)
+    assert sum(row[name] for name in run_tables.CAUSES) == row["failed"] <= row["kept"] <= row["outside"]
+    assert all(row["count"] > 0 for row in run_tables.change_rows(path))
 
 
 def test_replay_repeats_the_running_methods_coefficient(runs: dict[str, Path]) -> None:

@@ -129,7 +129,7 @@ def test_no_two_labels_look_alike(count: int) -> None:
 
 
 def test_more_labels_than_looks_are_refused(tmp_path: Path, curves: Path, results: Path, capsys: Any) -> None:
-    """One line, with the number that there is; so with more Variants of one pinned colour than that has dashes."""
+    """One line, with the number that there is; so with more variants of one pinned colour than that has dashes."""
     path = results / "variants.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **entries(f"m{i}" for i in range(139))}))
     assert draw(curves, results, tmp_path / "a.svg") == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,21 @@ def test_interrupted_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pyte
         write_text(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_whole_files_are_written_in_one_place() -> None:
+    """Nothing else puts a temporary file in the place of another: all use `methods.files`. Not covered: whole folders.
+
+    Apart are derivations, which import no other room, and a script that Snakemake copies away from the project.
+    """
+    apart = {"methods/files.py", "derivations/report.py", "workflows/scripts/write.py"}
+    rooms = [path for room in ("methods", "eval", "workflows", "derivations") for path in Path(room).rglob("*.py")]
+    found = {
+        str(path)
+        for path in rooms
+        if re.search(r"os\.replace\(|mkstemp\(|(temporary|unfinished)\.(replace|rename)\(", path.read_text())
+    }
+    assert found == apart
 
 
 def test_cells_have_one_spelling() -> None:

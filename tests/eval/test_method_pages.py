@@ -1,12 +1,13 @@
-"""Claim: the committed pages are what the catalogue says now, and the commands print the same facts.
+"""Claim: the committed index lists our methods, the pages say what the catalogue says, and the commands the same.
 
-A method without a page (one that a user has just added) breaks nothing here. Not covered: how a figure looks.
+A method that the index lacks (one that a user has just added) breaks nothing here. Not covered: how a figure looks.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 import types
 import xml.etree.ElementTree as ET
@@ -27,19 +28,45 @@ from methods.signals import Scope, sanitise
 from tests.methods.helpers import SHIPPED
 
 SVG = "{http://www.w3.org/2000/svg}"
-PAGED = sorted(path.stem for path in page.PAGES.glob("*.md") if path.stem != "README")
 
 
-@pytest.mark.parametrize("name", PAGED)
-def test_a_page_is_what_the_catalogue_says(name: str) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all pages, as the command writes them."""
+    folder = tmp_path_factory.mktemp("pages")
+    assert main(["pages", "--output", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_page_is_what_the_catalogue_says(name: str, built: Path) -> None:
     about = facts(registry.get(name))
-    assert (page.PAGES / f"{name}.md").read_text() == page.page(about), "run `make pages`"
-    assert (page.PAGES / f"{name}.svg").read_text() == page.figure(about), "run `make pages`"
+    text = (built / f"{name}.md").read_text()
+    for part in (about.summary, about.formula, about.method.source, *(option.meaning for option in about.options)):
+        assert part.replace("|", "\\|") in text or part in text
+    assert (built / f"{name}.svg").read_text() == page.figure(about)
 
 
-def test_the_index_lists_the_pages() -> None:
-    assert (page.PAGES / "README.md").read_text() == page.index([facts(registry.get(name)) for name in PAGED])
-    assert set(SHIPPED) <= set(PAGED), "run `make pages`"
+def test_the_index_of_the_pages_links_each(built: Path) -> None:
+    text = (built / "README.md").read_text()
+    for name in registry.names():
+        assert f"[`{name}`]({name}.md)" in text and (built / f"{name}.md").is_file()
+
+
+def test_the_committed_index_links_the_catalogue() -> None:
+    """It is the one that `make pages` writes, but for methods that a user has added since."""
+    text = page.INDEX.read_text()
+    listed = re.findall(r"^\| \[`(\w+)`\]\((\w+)\.py\)", text, re.MULTILINE)
+    assert [name for name, _ in listed] == sorted(SHIPPED), "run `make pages`"
+    assert text == page.index([facts(registry.get(name)) for name, _ in listed], ".py"), "run `make pages`"
+    assert all((page.INDEX.parent / f"{file}.py").is_file() for _, file in listed)
+
+
+def test_make_pages_writes_the_committed_index(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(page, "INDEX", tmp_path / "README.md")
+    assert main(["pages"]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+    assert page.INDEX.read_text() == page.committed_index()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -57,29 +84,31 @@ def test_facts_are_read_from_docstring_and_options() -> None:
     assert (about.paper, about.equation, about.needs) == ("arXiv 2606.09821", "Eqs. 8-9", "sampled")
     delta, cap = about.options
     assert (delta.name, delta.kind, delta.default, delta.value) == ("delta", "number", "12.5", "0.15")
-    assert delta.allowed == "a finite number > 0" and delta.meaning == "the shift |pi - mu| at which the weight is zero"
+    assert (
+        delta.allowed == "a finite number > 0" and delta.meaning == "The shift |pi - mu| at which the weight is zero."
+    )
     assert (cap.kind, cap.default, cap.allowed) == (
         "number or none",
         "none",
         "a finite number >= 1, or null for no cap",
     )
     low = facts(registry.get("ppo_clip_higher")).options[0]
-    assert low.allowed == "0 < eps_low <= 1" and low.meaning == "widths of the band"
+    assert low.allowed == "0 < eps_low <= 1" and low.meaning == "Width of the band below 1: it begins at 1 - eps_low."
     assert facts(registry.get("dppo_topk_kl")).needs == "top-K"
 
 
 @dataclass(frozen=True)
 class AnyConfig(MethodConfig):
-    """size: how large; low (or None), high: the ends of the range.
-
-    rule: which one; plain: whether it is.
-    """
-
     size: int
+    """How large."""
     low: float | None = None
+    """Where the range begins,
+    None for nowhere."""
     high: tuple[float, float] = (1.0, 2.0)
     rule: Literal["a", "b"] = "a"
+    """Which one."""
     plain: bool = True
+    """Whether it is."""
 
     def __post_init__(self) -> None:
         if self.rule not in ("a", "b"):
@@ -94,11 +123,11 @@ def test_options_of_any_config_are_described() -> None:
     method = registry.Method("any", "Any", "none", "N", drpo.coefficient, AnyConfig, drpo.needs, drpo.module)
     about = facts(method, {"size": 3, "high": [1.0, 4.0]})
     assert [dataclasses.astuple(option) for option in about.options] == [
-        ("size", "integer", "required", "3", "how large", "1 and above"),
-        ("low", "number or none", "none", "none", "the ends of the range", ""),
-        ("high", "(number, number)", "(1.0, 2.0)", "(1.0, 4.0)", "the ends of the range", ""),
-        ("rule", "`a` or `b`", "a", "a", "which one", "a, b"),
-        ("plain", "true or false", "true", "true", "whether it is", ""),
+        ("size", "integer", "required", "3", "How large.", "1 and above"),
+        ("low", "number or none", "none", "none", "Where the range begins, None for nowhere.", ""),
+        ("high", "(number, number)", "(1.0, 2.0)", "(1.0, 4.0)", "", ""),
+        ("rule", "`a` or `b`", "a", "a", "Which one.", "a, b"),
+        ("plain", "true or false", "true", "true", "Whether it is.", ""),
     ]
     assert "any: {method: any, options: {high: [1.0, 2.0]}}" in page.page(about)
     assert "+actor_rollout_ref.actor.policy_loss.options.high=[1.0, 2.0]" in page.page(about)

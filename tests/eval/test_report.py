@@ -277,7 +277,7 @@ def test_settings_and_temperatures_are_those_of_the_configuration(tmp_path: Path
     """In the order given; a temperature beside the accuracy, by setting where they differ, and no word where
     unknown."""
     first, second = (
-        {"setting": name, "variant": "ref", "temperature": t} for name, t in (("first", "1"), ("second", ".5"))
+        {"setting": name, "variant": "ref", "temperature": t} for name, t in (("first", "1"), ("second", "0.5"))
     )
     shown = summary_of(tmp_path, first, second)
     assert shown.index("<td>second</td>") < shown.index("<td>first</td>")
@@ -286,7 +286,7 @@ def test_settings_and_temperatures_are_those_of_the_configuration(tmp_path: Path
 
 
 def test_titles_that_collide_are_told_apart_in_the_report(inputs: dict[str, list[str]], tmp_path: Path) -> None:
-    """Two Variants of one title: table, legend and the sentence about differences name the option that differs."""
+    """Two variants of one title: table, legend and the sentence about differences name the option that differs."""
     same = {"title": "DRPO", "mark": "F"}
     variants = {name: {**same, "options": {"delta": d}} for name, d in (("pg_is", 0.1), ("dppo_topk_kl", 0.2))}
     Path(inputs["variants"][0]).write_text(json.dumps(variants))

@@ -123,7 +123,7 @@ def test_run_shorter_than_its_staleness(paths: Paths, results: Path, tmp_path: P
     rows = table("summary", paths, tmp_path / "a.csv")
     row = row_of(rows, variant="pg_is")
     assert (row["run_reward"], row["run_reward_diff"], row["final"]) == ("nan", "nan", "0.3")
-    assert "no step after the stale first ones" in row["note"]
+    assert "no step after those that sample from the start" in row["note"]
 
 
 def test_reference_may_be_missing(paths: Paths, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from methods.catalogue.cppo import position_weights
-from methods.estimators import k3
 from methods.measures import binary_tv
+from methods.penalties import k3
 from methods.signals import Scope, Signals, Support
 from methods.support import with_sampled
 from tests.methods.batches import coefficient, row

@@ -110,11 +110,13 @@ def test_a_sound_method_has_no_findings(plant: Callable[..., list[str]]) -> None
 @dataclass(frozen=True)
 class Unchecked(MethodConfig):
     size: float = 1.0
+    """Largest ratio."""
 
 
 @dataclass(frozen=True)
 class Breaking(MethodConfig):
     size: float = 1.0
+    """Largest ratio."""
 
     def __post_init__(self) -> None:
         if not self.size > 0:
@@ -124,6 +126,7 @@ class Breaking(MethodConfig):
 @dataclass(frozen=True)
 class Nullable(MethodConfig):
     size: float | None = 2.0
+    """Largest ratio."""
 
     def __post_init__(self) -> None:
         check_cap("size", self.size)
@@ -131,6 +134,17 @@ class Nullable(MethodConfig):
 
 @dataclass(frozen=True)
 class Sound(MethodConfig):
+    size: float = 1.0
+    """Largest ratio."""
+
+    def __post_init__(self) -> None:
+        check_positive("size", self.size)
+
+
+@dataclass(frozen=True)
+class Silent(MethodConfig):
+    """size: of a class docstring, which describes no option."""
+
     size: float = 1.0
 
     def __post_init__(self) -> None:
@@ -140,13 +154,14 @@ class Sound(MethodConfig):
 @pytest.mark.parametrize(
     ("config", "want"),
     [
+        (Silent, "option size is not described: write a string literal below the field"),
         (Unchecked, "option size = nan is accepted: refuse it in __post_init__"),
         (Breaking, "option size = nan: raised ValueError, expected MethodConfigError"),
         (Nullable, "option size = None is accepted, and the method raised RuntimeError"),
         (Sound, None),
     ],
 )
-def test_options_that_refuse_nothing_are_found(
+def test_options_that_refuse_nothing_or_say_nothing_are_found(
     config: type[MethodConfig], want: str | None, plant: Callable[..., list[str]]
 ) -> None:
     found = plant(lambda s, c: s.ratio().clamp(max=c.size) * s.advantages, config=config)

@@ -164,7 +164,7 @@ def test_the_certificate_is_the_methods_own() -> None:
 def test_the_columns_of_a_token() -> None:
     """What recorder and reader agree on; another set is another version of the schema."""
     names = "step mini_batch response position token length age sampled_row"
-    assert set(schema.IDENTITY) == set(names.split()) and schema.VERSION == 2
+    assert set(schema.POSITION) == set(names.split()) and schema.VERSION == 2
     signals = "advantage logp_pi logp_mu logp_mu_forward sum_pi_squared entropy top_mass_mu coefficient keep"
     assert set(schema.SIGNALS) == set(signals.split())
     assert set(schema.SUPPORT) == {"support_ids", "support_logp_mu", "support_logp_pi"}

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from methods.estimators import k3
+from methods.penalties import k3
 
 
 def k1(logp: Tensor, ref_logp: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,9 @@ import pytest
 import yaml
 
 from tiny_project import CONFIG
-from workflows.config_file import check_repeated_keys, check_tier
+from workflows.config_checks.file import check_repeated_keys, check_tier
+from workflows.config_checks.task import task_problem
 from workflows.grid import Grid, GridError
-from workflows.task_check import task_problem
 from workflows.tools.fuzz_config import base, faults
 
 
@@ -100,7 +101,7 @@ def test_a_copied_configuration_does_not_write_over_what_it_was_copied_from(tmp_
         ),
         # Did you mean?
         (lambda c: c.update(scorring={}), ["did you mean 'scoring'?"]),
-        (lambda c: c["settings"]["T"].update(Mini_batch=1), ["did you mean 'mini_batches'?"]),
+        (lambda c: c["settings"]["T"].update(Mini_batch=1), ["did you mean 'mini_batches'"]),
         (lambda c: c["settings"]["T"].update(rollout_precision="bf61"), ["rollout_precision", "did you mean 'bf16'?"]),
         (lambda c: c["settings"]["T"].update(world="sort_3_4"), ["did you mean 'sort_3_40'?"]),
         (lambda c: c["grid"][0].update(methods=["drpo_smal"]), ["grid[0].methods", "did you mean 'drpo_small'?"]),
@@ -185,7 +186,10 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda p, f: p["task"].update(name="owm"), "settings.Own.task.name = 'owm': no task of .*did you mean 'own'"),
+        (
+            lambda p, f: p["task"].update(name="ownn"),
+            "settings.Own.task.name = 'ownn': no task .*did you mean 'own'",
+        ),
         (
             lambda p, f: p["task"].update(include_path="none"),
             "settings.Own.task.include_path = none: no such file or dir",
@@ -196,7 +200,7 @@ def test_a_sweep_that_says_nothing_clear_is_refused(change: Any, words: str) -> 
             "settings.Own.model_path = .*: allowed is a directory",
         ),
         (
-            lambda p, f: p.update(val_files=[str(f / "reward.py")]),
+            lambda p, f: p.update(val_files=[str(shutil.copy(f / "reward.py", f / "text.parquet"))]),
             "settings.Own.val_files = .*: not a readable parquet",
         ),
         (

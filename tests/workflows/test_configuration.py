@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from methods import registry
 from tiny_project import CONFIG, ROOT, Project, own_model
 from workflows.grid import Grid, GridError
 
@@ -65,6 +66,18 @@ def test_bad_configurations(change: Callable[[dict[str, Any]], None], words: lis
         Grid.check(config, "bad.yaml")
     for word in ["bad.yaml: ", *words]:
         assert word in str(raised.value)
+
+
+def test_a_method_that_cannot_run_stops_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a small batch, before any job; faults that it shows only elsewhere are `python -m methods check`'s."""
+    registry.load_catalogue()
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    broken = registry.register("broken", title="Broken", source="none", mark="N")
+    broken(lambda signals, config: signals.advantages[:, :1])
+    config = copy.deepcopy(CONFIG)
+    config["methods"]["mine"] = {"method": "broken"}
+    with pytest.raises(GridError, match=r"bad.yaml: methods.mine: method broken returned .*`python -m methods check b"):
+        Grid.check(config, "bad.yaml")
 
 
 def test_an_engine_of_the_mismatch_figure_is_asked_for_where_the_figure_is() -> None:
@@ -151,16 +164,6 @@ def test_missing_files_of_a_user_are_named(tiny_world: Any) -> None:
         own_model(config, tiny_world, **{name: value})
         with pytest.raises(GridError, match=rf"bad.yaml: settings.T.{name} = no.*: no such file or directory"):
             Grid.check(config, "bad.yaml")
-
-
-def test_the_conda_environment_has_the_pins_of_the_constraints() -> None:
-    """Not covered: that conda can build it."""
-    pins = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line)
-    plain = {name.lower().replace("_", "-"): version for name, version in pins.items()}
-    environment = yaml.safe_load((ROOT / "workflows" / "envs" / "tether.yaml").read_text())
-    for line in environment["dependencies"][-1]["pip"]:
-        name, version = line.split("==")
-        assert plain[name.split("[")[0].lower().replace("_", "-")] == version, line
 
 
 def test_a_mixture_in_fp8_end_to_end_is_scored_as_it_was_trained(project: Project) -> None:

@@ -32,11 +32,11 @@ LONGEST_COMMAND = 20_000
 def rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """All rules by name, of a configuration whose free texts have braces and which records tokens."""
     config = copy.deepcopy(CONFIG)
-    config["title"] = BRACES
+    config["title"], config["tier"] = BRACES, "braces"
     config["methods"]["drpo_small"]["title"] = BRACES
-    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own"}}
+    config["settings"]["P"] = {**config["settings"]["T"], "tokens": {"update": "own", "ks": [1, 5]}}
     config["token_grid"] = [{"settings": ["P"], "methods": ["dppo_topk_kl"], "seeds": [0]}]
-    path = tmp_path_factory.mktemp("rules") / "braces.yaml"
+    path = tmp_path_factory.mktemp("rules") / f"{config['tier']}.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False))
     before = dict(os.environ)
     with SnakemakeApi(OutputSettings(dryrun=True)) as api:
@@ -49,6 +49,14 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
         yield {rule.name: rule for rule in made._workflow.rules}
     os.environ.clear()
     os.environ.update(before)
+
+
+def test_rules_fit_on_the_screen_and_name_no_environment_that_nobody_tried() -> None:
+    """At most 120 columns in each line; all rules run in the environment that Snakemake itself runs in."""
+    files = [ROOT / "Snakefile", *sorted((ROOT / "workflows" / "rules").glob("*.smk"))]
+    lines = [(file.name, number, line) for file in files for number, line in enumerate(file.open(), start=1)]
+    assert len(files) > 5 and not [found for found in lines if len(found[2].rstrip()) > 120]
+    assert not [found for found in lines if found[2].strip() in ("conda:", "container:", "envmodules:")]
 
 
 def test_an_empty_file_never_counts_as_done(rules: dict[str, Any]) -> None:
@@ -82,7 +90,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Project:
     """A project whose 500 runs and scores are there, though empty of meaning; no job made them."""
     made = Project.copied(tmp_path_factory.mktemp("large"))
     config = copy.deepcopy(CONFIG)
-    config["title"] = BRACES
+    config["title"], config["tier"] = BRACES, "braces"
     config["methods"] = {f"drpo_{i}": {"method": "drpo", "options": {"delta": 0.1 + i / 1000}} for i in range(50)}
     config["methods"]["drpo_0"]["title"] = BRACES
     config["grid"] = [{"settings": ["T"], "seeds": {"count": 10}}]

@@ -11,12 +11,12 @@ import pandas as pd
 from snakemake.exceptions import WorkflowError
 from snakemake.utils import Paramspace
 
-from methods.backend.precisions import TRAIN_PRECISIONS
-from methods.backend.rollout.engines import vllm_installed
 from methods.backend.run import dependencies, model_folder
 from methods.backend.run.memory import NEEDED_MB
+from methods.backend.precisions import TRAIN_PRECISIONS
+from methods.backend.rollout.engines import vllm_installed
 from workflows import console
-from workflows.config_file import check_repeated_keys, check_tier
+from workflows.config_checks.file import check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
 CONFIG_FILES = [Path(path) for path in workflow.configfiles]

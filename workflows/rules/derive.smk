@@ -31,8 +31,6 @@ rule derive:
         f"{RESULTS}/logs/derive.log",
     benchmark:
         f"{RESULTS}/timings/derive.tsv"
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     message:
         "proving the formulas"
@@ -47,8 +45,6 @@ rule agree:
         json=ensure(f"{RESULTS}/derivations/agreement.json", non_empty=True),
     log:
         f"{RESULTS}/logs/agree.log",
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     message:
         "holding the code against the proofs"
@@ -77,7 +73,5 @@ rule theory:
         f"{RESULTS}/logs/{{figure}}.log",
     wildcard_constraints:
         figure="|".join(THEORY),
-    conda:
-        "../envs/tether.yaml"
     shell:
         "python -m eval.figures.{wildcards.figure} --output {output:q} > {log:q} 2>&1"

@@ -40,8 +40,6 @@ rule lists:
         f"{RESULTS}/logs/lists/{{list}}.log",
     wildcard_constraints:
         list="|".join(LISTS),
-    conda:
-        "../envs/tether.yaml"
     params:
         text=lambda wildcards: "".join(f"{line}\n" for line in LISTS[wildcards.list]),
     script:
@@ -53,8 +51,6 @@ rule variants:
         ensure(f"{RESULTS}/variants.json", non_empty=True),
     log:
         f"{RESULTS}/logs/variants.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         # In the order of the configuration, which is the order of colours.
         text=lambda wildcards: json.dumps(variants()) + "\n",
@@ -72,10 +68,9 @@ rule manifest:
         ensure(f"{RESULTS}/manifest.json", non_empty=True),
     log:
         f"{RESULTS}/logs/manifest.log",
-    conda:
-        "../envs/tether.yaml"
     shell:
-        "python -m workflows.scripts.manifest --config {input.config:q} --output {output:q} @{input.runs:q} > {log:q} 2>&1"
+        "python -m workflows.scripts.manifest @{input.runs:q} --config {input.config:q} "
+        "--output {output:q} > {log:q} 2>&1"
 
 
 rule tables:
@@ -89,17 +84,16 @@ rule tables:
         ensure(TABLES, non_empty=True),
     log:
         f"{RESULTS}/logs/tables.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         folder=folder_of,
         reference=lambda wildcards: config["reference"],
         metric=f"avg@{config['scoring']['repeats']}",
     shell:
         "(python -m eval.tables scores --scores @{input.scores:q} --output {params.folder}/scores.csv && "
-        "python -m eval.tables curves --runs @{input.runs:q} --scores @{input.scores:q} --output {params.folder}/curves.csv && "
-        "python -m eval.tables summary --runs @{input.runs:q} --scores @{input.scores:q} --reference {params.reference:q} --metric {params.metric} "
-        "--output {params.folder}/summary.csv) > {log:q} 2>&1"
+        "python -m eval.tables curves --runs @{input.runs:q} --scores @{input.scores:q} "
+        "--output {params.folder}/curves.csv && "
+        "python -m eval.tables summary --runs @{input.runs:q} --scores @{input.scores:q} "
+        "--reference {params.reference:q} --metric {params.metric} --output {params.folder}/summary.csv) > {log:q} 2>&1"
 
 
 rule curves:
@@ -115,12 +109,11 @@ rule curves:
         ),
     log:
         f"{RESULTS}/logs/curves.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         settings=SETTING_NAMES,
     shell:
-        "python -m eval.figures.curves --curves {input.curves:q} --variants {input.variants:q} --settings {params.settings:q} --output {output:q} > {log:q} 2>&1"
+        "python -m eval.figures.curves --curves {input.curves:q} --variants {input.variants:q} "
+        "--settings {params.settings:q} --output {output:q} > {log:q} 2>&1"
 
 
 rule report:
@@ -140,8 +133,6 @@ rule report:
         ensure(f"{RESULTS}/report.html", non_empty=True),
     log:
         f"{RESULTS}/logs/report.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         title=lambda wildcards: config["title"],
         page=os.path.relpath(rules.derive.output.page, RESULTS),
@@ -151,7 +142,8 @@ rule report:
         limits="" if all("world" in setting for setting in SETTINGS) else "--limits workflows/report/own_limits.json",
     shell:
         "python -m eval.report --title {params.title:q} --figure {input.figure:q} --table {input.tables:q} "
-        "--variants {input.variants:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} --derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} "
+        "--variants {input.variants:q} --derivations {input.derivations:q} --derivation-figure {input.theory:q} "
+        "--derivation-page {params.page:q} --agreement {input.agreement:q} --manifest {input.manifest:q} "
         "--settings {params.settings:q} --model {params.models:q} {params.limits} "
         "--output {output:q} > {log:q} 2>&1"
 
@@ -166,9 +158,8 @@ rule time:
         ensure(f"{RESULTS}/timings/time.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/time.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         folder=folder_of,
     shell:
-        "python -m workflows.scripts.time_table --timings {params.folder:q} --files @{input.files:q} --output {output:q} 2> {log:q}"
+        "python -m workflows.scripts.time_table --timings {params.folder:q} --files @{input.files:q} "
+        "--output {output:q} 2> {log:q}"

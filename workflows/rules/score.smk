@@ -16,8 +16,6 @@ rule score:
         f"{RESULTS}/logs/score/{SPACE.wildcard_pattern}.log",
     benchmark:
         f"{RESULTS}/timings/score/{SPACE.wildcard_pattern}.tsv"
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     resources:
         mem_mb=3000,
@@ -38,6 +36,7 @@ rule score:
         tokens=lambda wildcards: run_of(wildcards).setting.response_length,
     shell:
         "python -m eval.score {params.checkpoints:q} --data {input.data:q} --task {params.task:q} {params.include:q} "
-        "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} --batch-size {params.batch_size} "
-        "--max-new-tokens {params.tokens} --quantise {params.quantise} {params.sampling:q} --output {output.scores:q} --samples {output.samples:q} "
-        "--timing {params.timing:q} > {log:q} 2>&1"
+        "--repeats {params.repeats} --pass-at {params.pass_at} --problems {params.problems} --seed {params.seed} "
+        "--batch-size {params.batch_size} --max-new-tokens {params.tokens} --quantise {params.quantise} "
+        "{params.sampling:q} --output {output.scores:q} --samples {output.samples:q} --timing {params.timing:q} "
+        "> {log:q} 2>&1"

@@ -59,12 +59,11 @@ rule token_tables:
         verdicts=ensure(f"{RESULTS}/verdicts/tokens.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/token_tables.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         tables=folder_of,
     shell:
-        "python -m eval.tokens study @{input.records:q} --tables {params.tables:q} --verdicts {output.verdicts:q} 2> {log:q}"
+        "python -m eval.tokens study @{input.records:q} --tables {params.tables:q} "
+        "--verdicts {output.verdicts:q} 2> {log:q}"
 
 
 rule mismatch:
@@ -79,8 +78,6 @@ rule mismatch:
         f"{RESULTS}/logs/mismatch.log",
     benchmark:
         f"{RESULTS}/timings/mismatch.tsv"
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     resources:
         mem_mb=6000,
@@ -106,8 +103,6 @@ rule token_figure:
         f"{RESULTS}/logs/token_{{name}}.log",
     wildcard_constraints:
         name="|".join(TOKEN_FIGURES),
-    conda:
-        "../envs/tether.yaml"
     shell:
         "python -m eval.tokens.figures.{wildcards.name} --table {input.table:q} --output {output:q} > {log:q} 2>&1"
 
@@ -124,8 +119,6 @@ rule token_page:
         ensure(f"{RESULTS}/tokens.html", non_empty=True),
     log:
         f"{RESULTS}/logs/token_page.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         title=lambda wildcards: f"The token study: {config['title']}",
         settings=lambda wildcards: json.dumps(
@@ -135,7 +128,8 @@ rule token_page:
         models=sorted({run.model for run in TOKEN_RUNS.values()}),
     shell:
         "python -m eval.tokens.page --title {params.title:q} --verdicts {input.verdicts:q} --table {input.tables:q} "
-        "--figure {input.figures:q} --settings {params.settings:q} --model {params.models:q} {params.toy} --output {output:q} > {log:q} 2>&1"
+        "--figure {input.figures:q} --settings {params.settings:q} --model {params.models:q} {params.toy} "
+        "--output {output:q} > {log:q} 2>&1"
 
 
 rule token_time:
@@ -148,12 +142,11 @@ rule token_time:
         ensure(f"{RESULTS}/timings/tokens.csv", non_empty=True),
     log:
         f"{RESULTS}/logs/token_time.log",
-    conda:
-        "../envs/tether.yaml"
     params:
         folder=lambda wildcards, output: f"{folder_of(wildcards, output)}/record",
     shell:
-        "python -m workflows.scripts.time_table --timings {params.folder:q} --files @{input.files:q} --runs --output {output:q} 2> {log:q}"
+        "python -m workflows.scripts.time_table --timings {params.folder:q} --files @{input.files:q} --runs "
+        "--output {output:q} 2> {log:q}"
 
 
 rule tokens:

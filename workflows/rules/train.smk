@@ -22,8 +22,6 @@ rule train:
         f"{RESULTS}/logs/train/{SPACE.wildcard_pattern}.log",
     benchmark:
         f"{RESULTS}/timings/train/{SPACE.wildcard_pattern}.tsv"
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     resources:
         # A Ray is a dozen processes.

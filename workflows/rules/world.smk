@@ -16,8 +16,6 @@ rule world:
         f"{RESULTS}/logs/world/{{world}}.log",
     benchmark:
         f"{RESULTS}/timings/world/{{world}}.tsv"
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     params:
         settings=lambda wildcards: json.dumps(config["worlds"][wildcards.world], sort_keys=True),
@@ -48,8 +46,6 @@ rule warm_start:
         model=r"[A-Za-z0-9_.]+",
         world=r"[A-Za-z0-9_.]+",
         ws=r"\d+",
-    conda:
-        "../envs/tether.yaml"
     threads: 1
     params:
         model=lambda wildcards: json.dumps(config["models"][wildcards.model], sort_keys=True),
@@ -59,5 +55,6 @@ rule warm_start:
         # Of all tiers: where one has made it, the others take it from there.
         shared="results/shared/warm_starts",
     shell:
-        "python -m workflows.world.warm_start --world {params.world:q} --model {params.model:q} --training {params.training:q} "
-        "--seed {wildcards.ws} --shared {params.shared} --output {params.folder:q} 2> {log:q}"
+        "python -m workflows.world.warm_start --world {params.world:q} --model {params.model:q} "
+        "--training {params.training:q} --seed {wildcards.ws} --shared {params.shared} "
+        "--output {params.folder:q} 2> {log:q}"

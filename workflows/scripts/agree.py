@@ -21,10 +21,10 @@ from derivations import formulas
 from methods import finite_step
 from methods.catalogue import drpo
 from methods.directions import TAIL_RULES, full_direction, reduced_direction, sampled_slot
+from methods.files import write_text
 from methods.measures import MEASURES, Measure, reduced_value
 from methods.signals import Support
 from methods.support import Masses, masses, with_sampled
-from workflows.files import write_text
 
 # Both sides are float64; a tail is one minus a sum, so a measure that divides by it loses a few digits.
 TOLERANCE = 1e-12

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from workflows.files import write_text
+from methods.files import write_text
 
 
 def main() -> int:

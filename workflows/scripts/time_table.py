@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from workflows.files import write_text
+from methods.files import write_text
 
 
 def collect(folder: Path, files: Sequence[Path], name: str) -> pd.DataFrame:

@@ -1,4 +1,7 @@
-"""Write the parameter `text` to the output, whole or not at all: for `script:`, which knows no limit of a shell's."""
+"""Write the parameter `text` to the output, whole or not at all: for `script:`, which knows no limit of a shell's.
+
+Snakemake runs it from a folder of its own, where this project's modules are not found.
+"""
 
 from pathlib import Path
 

@@ -27,7 +27,7 @@ from snakemake.utils import update_config
 
 from methods.backend.recipe import verl_overrides
 from methods.backend.run_config import RunConfig
-from workflows.config_file import LOADER, check_repeated_keys, check_tier
+from workflows.config_checks.file import LOADER, check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
 NAME = "fuzz.yaml"
@@ -103,7 +103,9 @@ VALUES: tuple[Any, ...] = (
 def base(folder: Path) -> dict[str, Any]:
     """A configuration with every section, a toy setting and one of the user's own, whose files are made in `folder`."""
     (folder / "model").mkdir(exist_ok=True)
-    (folder / "model" / "config.json").write_text('{"vocab_size": 45}')
+    (folder / "model" / "config.json").write_text('{"model_type": "qwen3", "vocab_size": 45}')
+    for name in ("model.safetensors", "tokenizer.json"):
+        (folder / "model" / name).touch()
     (folder / "reward.py").write_text("def compute_score(**_):\n    return 0.0\n")
     (folder / "tasks").mkdir(exist_ok=True)
     (folder / "tasks" / "own.yaml").write_text("task: own\ngeneration_kwargs: {do_sample: true}\n")

@@ -16,7 +16,7 @@ from typing import Any
 from snakemake.api import SnakemakeApi
 from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
 
-# (rule or file, title of the lint): why it stands. One that is no longer found is to be taken out, which is told too.
+# (rule or file, title of the lint): why it stands. One that is no longer found is reported too, and has to go.
 ACCEPTED: dict[tuple[str, str], str] = {}
 
 

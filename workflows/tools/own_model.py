@@ -13,6 +13,7 @@ from methods.backend.run.checks import check
 from methods.backend.run.data_check import load_tokenizer, prompt_tokens, read_rows, reward_scores
 from methods.backend.run.model_check import model_settings, positions
 from methods.backend.run_config import RunConfig
+from methods.files import write_text
 from workflows.grid import Grid
 from workflows.tools.init import RESPONSE_LENGTH
 
@@ -50,12 +51,11 @@ def configure(args: argparse.Namespace) -> list[str]:
     if args.task:
         _find_task(args, setting, config["scoring"])
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(output.name + ".tmp")
-    temporary.write_text(
+    write_text(
+        output,
         "# Written by `python -m workflows init`; workflows/schemas/config.schema.yaml says what each key is.\n"
-        + yaml.safe_dump(config, sort_keys=False)
+        + yaml.safe_dump(config, sort_keys=False),
     )
-    temporary.replace(output)
     return [*_findings(args, runs[0], tokenizer), *_next(args, output, len(runs))]
 
 

@@ -57,7 +57,7 @@ def recover(results: Path) -> int:
             file=sys.stderr,
         )
         return 2
-    for line in dict.fromkeys(_told(found)):
+    for line in dict.fromkeys(_describe(found)):
         print(f"[recover] ended: {line}, left running by a killed Snakemake", flush=True)
     for process in found:
         _end(process)
@@ -71,7 +71,7 @@ def _own() -> set[int]:
     return {os.getpid(), *(process.pid for process in psutil.Process().parents())}
 
 
-def _told(found: list[psutil.Process]) -> Iterator[str]:
+def _describe(found: list[psutil.Process]) -> Iterator[str]:
     """A line per program; shells around it and the helpers of Ray below it are ended without one."""
     for process in found:
         try:

@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from workflows.tools.toy import make_toy, toy_run
+
 SAVE_EVERY = 2
 SETTING = {
     "lr": 1e-3,
@@ -65,8 +67,9 @@ class Training:
         self.work = root / f"{name}.work"
         self.mark = uuid.uuid4().hex
         self.log = root / f"{name}.log"
+        run = toy_run(root, name, {**SETTING, **RUNNERS[runner], "steps": steps})
         self._command = [sys.executable, "-m", "methods.backend.launch", "--json"]
-        self._command.append(json.dumps(_run(root, self.output, {**SETTING, **RUNNERS[runner], "steps": steps})))
+        self._command.append(json.dumps(run.dump()))
 
     def run(self, kill: Kill | None = None) -> bool:
         """Whether `kill` hit the training before it ended by itself. Raises RuntimeError where it fails unasked."""
@@ -162,26 +165,10 @@ def _title(process: psutil.Process) -> str:
 
 
 def prepare(root: Path) -> None:
-    from workflows.world import build, warm_start
+    """The toy world and a model of it that earns a reward now and then: else a resumed run could get nothing wrong."""
     from workflows.world.sorting import SortingWorld
+    from workflows.world.warm_start import ModelSize, Training
 
     world = SortingWorld(numbers=3, limit=40, train_prompts=256, test_prompts=16, seed=0)
-    build.write(world, root / "world")
-    # It must earn rewards now and then: without there is nothing to learn, and nothing a resumed run could get wrong.
-    training = warm_start.Training(target=0.2, batch=128, lr=4e-3, check_every=25, check_prompts=64)
-    warm_start.fit(world, warm_start.ModelSize(32, 1, 1), training, seed=0)[0].save_pretrained(root / "model")
-    warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
-
-
-def _run(root: Path, output: Path, setting: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "variant": "soak",
-        "method": "dppo_topk_kl",
-        "seed": 0,
-        "setting": setting,
-        "model": str(root / "model"),
-        "train_files": [str(root / "world" / "train.parquet")],
-        "val_files": [str(root / "world" / "test.parquet")],
-        "reward_function": {"path": str(Path(__file__).parents[1] / "world" / "reward.py")},
-        "output": str(output),
-    }
+    training = Training(target=0.2, batch=128, lr=4e-3, check_every=25, check_prompts=64)
+    make_toy(root, world, ModelSize(32, 1, 1), training)

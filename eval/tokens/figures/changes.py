@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from eval.figures.style import MUTED, PALETTE, new_figure, save
-from eval.tokens.changes import COLUMNS, EDGES
 from eval.tokens.figures.tables import Row, groups, name_of, number, rows, run
+from eval.tokens.run_tables import CHANGE_COLUMNS, EDGES
 
 CRITERION = "aggregated"
 # Share below 0, pooled [S].
@@ -29,7 +29,7 @@ NOTE = (
 
 def draw(table: Path, output: Path) -> None:
     """One axes per setting and update, a histogram per keeper."""
-    found = rows(table, COLUMNS, criterion=CRITERION)
+    found = rows(table, CHANGE_COLUMNS, criterion=CRITERION)
     kinds = groups(found)
     figure, grid = new_figure(len(kinds), 1, (8.4, 0.5 + 2.7 * len(kinds)), NOTE)
     for kind, (axes,) in zip(kinds, grid, strict=True):

@@ -20,10 +20,10 @@ QUANTITIES = {
 }
 CRITERIA = {"aggregated": ("aggregated tail", "o"), "full": ("whole vocabulary", "D")}
 NOTE = (
-    "Differences of what the prediction has over the ratio, first named minus second. Forward KL; the unmasked probe\n"
-    "where nothing else is said; n: seeds. Bars: 95 % t interval over seeds (paired where seeds are shared), for one\n"
-    "contrast each: of twenty contrasts that are nothing, one bar leaves 0 out; hollow: too few seeds for one.\n"
-    "K: against the truth of the whole vocabulary."
+    "Each row: the prediction's advantage over the ratio in the first-named condition minus that in the second.\n"
+    "Forward KL; unmasked probe unless said otherwise; n: seeds. Bars: 95 % t interval over seeds (paired where seeds\n"
+    "are shared), not adjusted for the number of rows: of twenty rows without any effect, about one bar misses 0.\n"
+    "Hollow: too few seeds for a bar. Rows about K use the realised change over the whole vocabulary."
 )
 
 

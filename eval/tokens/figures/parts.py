@@ -13,23 +13,21 @@ import numpy as np
 
 from eval.figures.style import MUTED, PALETTE, new_figure, save
 from eval.tokens.figures.tables import number, rows, run
+from eval.tokens.study import MAIN_TEXTS
 from eval.tokens.summary import PAPER_GAP
 
 CRITERION = "aggregated"
 NOTE = (
-    "Unsafe-keep, predicted (aggregated tail) minus ratio; forward KL, D > 0.15, unmasked probe. Bars: 95 % t "
-    "interval\n"
-    "over the seeds that have the rate; hollow: fewer than 3 seeds, so none. n: disagreement tokens a seed, seeds.\n"
-    "Age and training step move together within a run."
+    "Unsafe-keep, predicted (aggregated tail) minus ratio; forward KL, D > 0.15, unmasked probe. Bars: 95 % t\n"
+    "interval over the seeds with such tokens; hollow: fewer than 3 of them, so no bar. n: disagreement tokens per\n"
+    "seed, and seeds. Age and training step move together within a run."
 )
 
 
 def draw(table: Path, output: Path) -> None:
     """A row per part: the gap with its interval, and how many tokens disagree."""
-    wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "criterion": CRITERION}
-    found = rows(
-        table, ["subset", "gap", "gap_low", "gap_high", "disagreement_per_seed", "n_used"], update="unmasked", **wanted
-    )
+    columns = ["subset", "gap", "gap_low", "gap_high", "disagreement_per_seed", "n_used"]
+    found = rows(table, columns, update="unmasked", criterion=CRITERION, **MAIN_TEXTS)
     found = [row for row in found if row["setting"] == found[0]["setting"] and not np.isnan(number(row, "gap"))]
     figure, grid = new_figure(1, 1, (8.6, 1.2 + 0.27 * len(found)), NOTE)
     axes = grid[0][0]

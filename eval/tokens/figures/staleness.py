@@ -18,31 +18,30 @@ from eval.statistics import mean_interval
 from eval.tokens.axes import AXES, base_of
 from eval.tokens.figures.tables import Row, rows, run
 from eval.tokens.rates import merge
+from eval.tokens.study import MAIN_TEXTS
 
 CRITERION = "aggregated"
 START = "age "
-STALENESSES = next(axis.settings for axis in AXES if axis.field == "staleness")
+STALENESS_SETTINGS = next(axis.settings for axis in AXES if axis.field == "staleness")
 # Axes: title, unit, and its lines: rate and dashes.
 AXES_SHOWN = (
     ("Gap in unsafe-keep", "predicted minus ratio", (("gap", DASHES[0]),)),
     ("Sign accuracy", "share of tokens outside", (("sign_accuracy", DASHES[0]), ("sign_accuracy_ratio", DASHES[3]))),
 )
 NOTE = (
-    "Aggregated tail; forward KL, D > 0.15, unmasked probe. Ages in three lots: younger and older half of those below\n"
-    "the staleness, and the staleness itself. Ages below the staleness exist in a run's first steps only: age and "
-    "training step move\n"
-    "together. Bars: 95 % t interval over seeds, of levels: the open questions compare lines that share seeds.\n"
-    "Rates that fewer than half of the seeds have are left out. Dotted: the ratio."
+    "Aggregated tail; forward KL, D > 0.15, unmasked probe. Three points per line: the younger and the older half\n"
+    "of the ages below the staleness, and the age that equals it. A run has the younger ages in its first steps only,\n"
+    "so age and training step move together. Bars: 95 % t interval over seeds of each point; differences between\n"
+    "lines are among the open questions. A point needs a value from at least half of the seeds. Dotted: the ratio."
 )
 
 
 def draw(table: Path, output: Path) -> None:
     """A line per staleness setting and the base's, against the mean age of a lot."""
-    wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "criterion": CRITERION}
-    found = rows(table, ["setting", "subset", "seed"], update="unmasked", **wanted)
+    found = rows(table, ["setting", "subset", "seed"], update="unmasked", criterion=CRITERION, **MAIN_TEXTS)
     found = [row for row in found if row["subset"].startswith(START)]
     present = list(dict.fromkeys(row["setting"] for row in found))
-    settings = [name for name in dict.fromkeys((base_of(present), *STALENESSES)) if name in present]
+    settings = [name for name in dict.fromkeys((base_of(present), *STALENESS_SETTINGS)) if name in present]
     if not settings:
         raise InputError(f"{table}: no rows by age")
     figure, grid = new_figure(1, len(AXES_SHOWN), (10.6, 4.4), NOTE)
@@ -51,7 +50,7 @@ def draw(table: Path, output: Path) -> None:
             mine = [row for row in found if row["setting"] == setting]
             for quantity, dashes in lines:
                 points = [point for point in _points(mine, quantity) if not math.isnan(point[1])]
-                # Side by side where stalenesses share an age.
+                # Lines that share an age stand side by side.
                 ages = [age + 0.12 * (place - (len(settings) - 1) / 2) for age, *_ in points]
                 means = np.array([mean for _, mean, *_ in points])
                 bars = [means - [low for *_, low, _ in points], [high for *_, high in points] - means]
@@ -76,7 +75,7 @@ def draw(table: Path, output: Path) -> None:
 
 
 def _points(mine: Sequence[Row], quantity: str) -> list[tuple[float, float, float, float]]:
-    """(mean age, mean, low, high) of each lot; nan where fewer than half of the setting's seeds have the rate."""
+    """(mean age, mean, low, high) of each lot; nan where fewer than half of the setting's seeds have a value."""
     ages = sorted({int(row["subset"].removeprefix(START)) for row in mine})
     younger, oldest = ages[:-1], ages[-1:]
     half = (len(younger) + 1) // 2

@@ -18,7 +18,8 @@ import numpy as np
 from eval.figures.style import INK, MUTED, PALETTE, new_figure, save
 from eval.statistics import mean_interval
 from eval.tokens.figures.tables import Row, groups, name_of, number, rows, run
-from eval.tokens.study import IDENTITY
+from eval.tokens.records import RUN
+from eval.tokens.study import MAIN_TEXTS
 from eval.tokens.summary import PAPER_GAP
 
 CRITERION = "aggregated"
@@ -32,8 +33,8 @@ NOTE = (
 
 def draw(table: Path, output: Path) -> None:
     """A row of two axes per setting and update."""
-    wanted = {"measure": "forward_kl", "delta": "0.15", "truth": "reduced", "subset": "all", "criterion": CRITERION}
-    found = rows(table, [*IDENTITY, "unsafe_keep", "unsafe_keep_ratio", "gap"], **wanted)
+    wanted = {**MAIN_TEXTS, "subset": "all", "criterion": CRITERION}
+    found = rows(table, [*RUN, "unsafe_keep", "unsafe_keep_ratio", "gap"], **wanted)
     kinds = groups(found)
     figure, grid = new_figure(len(kinds), 2, (9.6, 0.5 + 2.9 * len(kinds)), NOTE)
     for kind, (left, right) in zip(kinds, grid, strict=True):

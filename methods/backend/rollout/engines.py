@@ -77,7 +77,7 @@ def refuse_unknown(where: str, given: Mapping[str, Any] | None) -> None:
     for name in given or {}:
         if name not in allowed:
             near = difflib.get_close_matches(str(name), allowed, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
+            meant = f"; did you mean {near[0]!r}?" if near else "."
             raise ValueError(f"{where}.{name}: unknown key{meant} Allowed are {', '.join(allowed)}")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from methods.files import write_text
+
 # Column of the batch: how many responses of a response's mini-batch stay in the loss; 0 where it does not itself.
 KEPT = "tether_kept_responses"
 ROLLOUTS = "rollouts"
@@ -44,10 +46,8 @@ def write_rollouts(folder: Path, step: int, rows: Iterable[Mapping[str, Any]]) -
     """step_000001.jsonl, one response a line; the file appears whole, and a resumed run writes the same bytes again."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"step_{step:06d}.jsonl"
-    temporary = path.with_suffix(".tmp")
     lines = (json.dumps({"step": step, **row}, ensure_ascii=False, default=_plain) for row in rows)
-    temporary.write_text("".join(line + "\n" for line in lines))
-    temporary.replace(path)
+    write_text(path, "".join(line + "\n" for line in lines))
 
 
 def _plain(value: Any) -> Any:

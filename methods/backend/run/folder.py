@@ -24,6 +24,7 @@ from methods.backend.run import dependencies, kept, versions
 from methods.backend.run.log import DivergedError
 from methods.backend.run.restart import crc_of
 from methods.backend.run_config import RunConfig
+from methods.files import write_text
 
 PLACES = ("trainer.default_local_dir=", "+trainer.tether_work_dir=")
 RECORD = "run.json"
@@ -36,9 +37,7 @@ WAIT_SECONDS = 0.5
 
 def write_json(path: Path, value: Any) -> None:
     """Atomically, with sorted keys."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(value, indent=1, sort_keys=True) + "\n")
-    temporary.replace(path)
+    write_text(path, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 def settings_of(run: RunConfig) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from methods.backend.rollout.selection import ROLLOUTS
 from methods.backend.run import restart
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import Setting
+from methods.files import write_text
 
 SEAL = "finished.json"
 RESULTS = ("metrics.jsonl", "timing.jsonl", "tokens.parquet", "checkpoints", "trackers", ROLLOUTS)
@@ -28,7 +29,7 @@ def seal(work: Path, report: Mapping[str, Any]) -> None:
     """Record that the results in a work directory are complete: their checksums, and what the worker said it ran."""
     paths = [path for name in RESULTS for path in sorted((work / name).rglob("*")) or [work / name]]
     files = {str(path.relative_to(work)): restart.stamp(path) for path in paths if path.is_file()}
-    restart.write_whole(work / SEAL, json.dumps({"report": report, "files": files}, indent=1, sort_keys=True))
+    write_text(work / SEAL, json.dumps({"report": report, "files": files}, indent=1, sort_keys=True))
 
 
 def report_of(work: Path) -> dict[str, Any] | None:
@@ -83,7 +84,7 @@ def lengthen(run: RunConfig, steps_before: int) -> bool:
     log = work / "metrics.jsonl"
     if log.exists() and not _due(setting, setting.validate_every, steps_before):
         lines = [_without_validation(line, steps_before) for line in log.read_text().splitlines()]
-        restart.write_whole(log, "".join(line + "\n" for line in lines))
+        write_text(log, "".join(line + "\n" for line in lines))
     return True
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from methods.files import write_text
+
 # verl's names of what we keep, and ours.
 RENAMED = {
     "critic/score/mean": "reward/mean",
@@ -119,6 +121,4 @@ def _keep_until(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = rows_until(path, step)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text("".join(line + "\n" for line in kept))
-    temporary.replace(path)
+    write_text(path, "".join(line + "\n" for line in kept))

@@ -12,6 +12,8 @@ import shutil
 import zlib
 from pathlib import Path
 
+from methods.files import write_text
+
 SEAL = "tether_seal.json"
 TRACKER = "latest_checkpointed_iteration.txt"
 PREFIX = "global_step_"
@@ -25,8 +27,8 @@ def seal(checkpoint: Path) -> None:
     """Record every file's size and checksum, let verl's tracker name this checkpoint, then drop the older ones."""
     paths = [path for path in sorted(checkpoint.rglob("*")) if path.is_file()]
     files = {str(path.relative_to(checkpoint)): stamp(path) for path in paths}
-    write_whole(checkpoint / SEAL, json.dumps(files, indent=1))
-    write_whole(checkpoint.parent / TRACKER, str(step_of(checkpoint)))
+    write_text(checkpoint / SEAL, json.dumps(files, indent=1))
+    write_text(checkpoint.parent / TRACKER, str(step_of(checkpoint)))
     for other in _checkpoints(checkpoint.parent):
         if other != checkpoint:
             shutil.rmtree(other)
@@ -46,7 +48,7 @@ def prepare(folder: Path) -> int:
             _check(checkpoint)
             sound = step_of(checkpoint)
     if sound:
-        write_whole(folder / TRACKER, str(sound))
+        write_text(folder / TRACKER, str(sound))
     else:
         (folder / TRACKER).unlink(missing_ok=True)
     return sound
@@ -93,10 +95,3 @@ def crc_of(path: Path) -> int:
         while block := file.read(1 << 20):
             value = zlib.crc32(block, value)
     return value
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a text file at once."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(text)
-    temporary.replace(path)

@@ -22,6 +22,7 @@ from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.tokens.probe import take_probe_step
 from methods.backend.tokens.settings import PROBE, TokenSettings
 from methods.backend.tokens.states import States, rollout_forward
+from methods.files import replace_whole
 from methods.signals import Signals, Support, sanitise
 from methods.support import FILLER_ID, distinct
 from methods.tokens import columns as token_study
@@ -199,9 +200,8 @@ class _Look:
 
 def write(path: Path, table: pa.Table) -> None:
     """Atomically: a reader finds a whole file or none."""
-    temporary = path.with_name(path.name + ".tmp")
-    pq.write_table(table, temporary, compression="zstd")
-    temporary.replace(path)
+    with replace_whole(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
 
 
 def keep_until(folder: Path, step: int) -> None:
@@ -214,11 +214,10 @@ def keep_until(folder: Path, step: int) -> None:
 def join_steps(folder: Path, target: Path) -> None:
     """One file of all steps, a row group each, in their order."""
     paths = sorted(folder.glob("step_*.parquet"))
-    temporary = target.with_name(target.name + ".tmp")
-    with pq.ParquetWriter(temporary, pq.read_schema(paths[0]), compression="zstd") as writer:
+    schema = pq.read_schema(paths[0])
+    with replace_whole(target) as whole, pq.ParquetWriter(whole, schema, compression="zstd") as writer:
         for path in paths:
             writer.write_table(pq.read_table(path))
-    temporary.replace(target)
 
 
 def _arrow(kind: str) -> pa.DataType:

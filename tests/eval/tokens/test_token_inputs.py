@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eval.files import InputError, read_csv
-from eval.tokens import changes, inputs
+from eval.tokens import records, run_tables
 from eval.tokens.__main__ import main
 from workflows.tools.bench.replay import write_record
 
@@ -145,7 +145,7 @@ def test_methods_of_a_replay(record: Path, capsys: Any) -> None:
 def placed(record: Path, folder: Path, **fields: Any) -> Path:
     """A copy of the record in a folder, of another run."""
     folder.mkdir(parents=True)
-    path = folder / inputs.FILE
+    path = folder / records.FILE
     pq.write_table(described(pq.read_table(record), **fields), path)
     return path
 
@@ -169,17 +169,17 @@ def test_records_of_one_run_or_of_mixed_groups_are_refused(record: Path, tmp_pat
         placed(record, tmp_path / "p", setting="p", staleness=2),
         placed(record, tmp_path / "u", update="own", staleness=2),
     ]
-    assert set(inputs.runs([one, *others])) == {one, *others}
-    assert inputs.find_records([one, one, tmp_path / "one"]) == [one]
+    assert set(records.one_study([one, *others])) == {one, *others}
+    assert records.find_records([one, one, tmp_path / "one"]) == [one]
 
 
 def test_folders(record: Path, tmp_path: Path) -> None:
     """A record lies in the folder itself or below it; a folder without one is an error."""
     one = placed(record, tmp_path / "a")
-    assert inputs.find_records([tmp_path / "a"]) == inputs.find_records([tmp_path]) == [one]
+    assert records.find_records([tmp_path / "a"]) == records.find_records([tmp_path]) == [one]
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match=r"none: no tokens\.parquet"):
-        inputs.find_records([tmp_path / "none"])
+        records.find_records([tmp_path / "none"])
 
 
 def test_the_names_of_files_change_nothing(record: Path, tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_the_names_of_files_change_nothing(record: Path, tmp_path: Path) -> None
             for column in (name for name in table.column_names if name.startswith(("full_", "reduced_", "direction_"))):
                 values = pa.array(random.normal(scale=0.4, size=len(table)).astype("f4"))
                 table = table.set_column(table.column_names.index(column), column, values)
-            path = tmp_path / name / folder / inputs.FILE
+            path = tmp_path / name / folder / records.FILE
             path.parent.mkdir(parents=True)
             pq.write_table(table, path)
         assert study(tmp_path / f"{name}_out", tmp_path / name) == 0
@@ -206,8 +206,8 @@ def test_runs_without_tokens_or_without_disagreement_have_tables(kind: str, reco
     """No token, none of nonzero advantage, none outside: the tables have their columns, the verdicts say nothing."""
     table = pq.read_table(record)
     still = table.set_column(table.column_names.index("advantage"), "advantage", pa.array(np.zeros(len(table), "f4")))
-    pq.write_table({"empty": table.slice(0, 0), "still": still, "inside": table}[kind], tmp_path / inputs.FILE)
-    assert study(tmp_path, tmp_path / inputs.FILE) == 0
-    assert read_csv(tmp_path / "tables/tokens_changes.csv", "changes", changes.COLUMNS) == []
+    pq.write_table({"empty": table.slice(0, 0), "still": still, "inside": table}[kind], tmp_path / records.FILE)
+    assert study(tmp_path, tmp_path / records.FILE) == 0
+    assert read_csv(tmp_path / "tables/tokens_changes.csv", "changes", run_tables.CHANGE_COLUMNS) == []
     rows = read_csv(tmp_path / "verdicts.csv", "verdicts")
     assert rows and {row["verdict"] for row in rows} == {"not testable"}

@@ -15,7 +15,7 @@ import pytest
 from html_outline import outline
 
 from eval.files import read_csv, write_csv
-from eval.tokens import page_tables, summary, verdicts
+from eval.tokens import open_questions, page_tables, summary, verdicts
 from eval.tokens.figures import staleness as token_staleness
 from eval.tokens.figures import unsafe_keep as token_unsafe_keep
 from eval.tokens.page import main
@@ -59,11 +59,16 @@ def inputs(tmp_path: Path) -> Options:
     causes = "setting,update,variant,seed,outside,kept,failed,reversed,curvature,others,batch_curvature\n"
     causes += "A,unmasked,x,0,9,5,3,2,1,0,0\nA,unmasked,x,1,9,4,1,0,1,0,0\n"
     (tmp_path / "tokens_causes.csv").write_text(causes)
-    opened = "question,contrast,quantity,value,low,high,n_seeds,answer\n"
-    opened += "K,K = 1 against V,gap,0,0,0,6,K costs nothing. That is all.\n"
-    opened += "K,K = 1,wrong_sign,0,0,0,6,A share of 0. So it is.\n"
-    opened += 'mu,rare,wrong_sign,0,0,0,6,"' + HOSTILE.replace('"', '""') + '"\n'
-    (tmp_path / "tokens_open.csv").write_text(opened)
+    blank = dict.fromkeys(open_questions.COLUMNS, "") | {"n_seeds": 6, "n_smaller": 6, "resampled": "paired seeds"}
+    shared = blank | {"question": "K", "axis": "retained K", "criterion": "aggregated"}
+    numbers = {"value": -0.25, "low": -0.5, "high": 0.125, "level_a": -0.5, "level_b": -0.25}
+    opened = [
+        shared | {"contrast": "K = 1 against K = V", "kind": "difference", "quantity": "gap"} | numbers,
+        shared | {"contrast": "smallest K", "kind": "smallest", "quantity": "gap", "value": "10"},
+        shared | {"contrast": "K = 1", "kind": "share", "quantity": "wrong_sign", "value": 0.0625, "n_smaller": 3},
+        blank | {"question": "mu", "contrast": HOSTILE, "kind": "share", "quantity": "wrong_sign", "value": 0.5},
+    ]
+    write_csv(tmp_path / "tokens_open.csv", open_questions.COLUMNS, opened)
     (tmp_path / "a.svg").write_text(SVG)
     tables = ("tokens_seeds", "tokens_causes", "tokens_summary", "tokens_open")
     return {
@@ -88,7 +93,7 @@ def test_page_is_whole_and_self_contained(inputs: Options, tmp_path: Path) -> No
     assert {"verdicts", "open", "figures", "rates", "provenance", "settings", "limits"} <= set(page.ids)
     assert "mismatch" not in page.ids, "a section without a table"
     assert not re.findall(r"(?:src|href)=[\"'](?!#)", text) and "@import" not in text and "url(http" not in text
-    assert "script" not in page.tags and page.text.count(HOSTILE) == 3, "title, heading and an answer"
+    assert "script" not in page.tags and page.text.count(HOSTILE) == 3, "title, heading and a contrast"
 
 
 def test_same_inputs_same_bytes(inputs: Options, tmp_path: Path) -> None:
@@ -131,11 +136,18 @@ def test_rates_and_causes_are_those_of_the_tables(inputs: Options, tmp_path: Pat
     assert listed.count("<tr>") == 1 + 9
 
 
-def test_answers_are_lists_the_papers_mask_first(inputs: Options, tmp_path: Path) -> None:
+def test_open_questions_are_tables_of_numbers_the_papers_mask_first(inputs: Options, tmp_path: Path) -> None:
+    """Levels, difference with its interval and seeds; what the numbers do not cover in the caption; the rest folded."""
     assert build(inputs, tmp_path / "p.html") == 0
     opened = (tmp_path / "p.html").read_text().split('<section id="open">')[1].split("</section>")[0]
-    assert "<h3>K</h3>\n<ul><li>K costs nothing. That is all.</li></ul>" in opened
-    assert "<summary>1 more, of other criteria and quantities</summary>\n<ul><li>A share of 0. So it is.</li>" in opened
+    first, more = opened.split("<h3>K</h3>")[1].split("<summary>1 more, of other criteria and quantities</summary>")
+    assert f"Not covered: {open_questions.K.not_covered}." in first and "Not covered" not in more
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr><td.*?</tr>", first, re.S)]
+    assert cells == [
+        ["K = 1 against K = V", "gap", "aggregated", "−0.500", "−0.250", "−0.250\n[−0.500, +0.125]", "6 paired seeds"],
+        ["smallest K", "gap", "aggregated", "", "", "10", "6 paired seeds"],
+    ]
+    assert "0.062" in more and "6 paired seeds, the smaller side 3" in more
 
 
 def test_limits_are_those_of_the_tier(inputs: Options, tmp_path: Path) -> None:

@@ -90,7 +90,10 @@ def gpt2(folder: Path) -> None:
         ({"reward": "no.py"}, "no.py: no such file or directory"),
         ({"reward": f"{REWARD}:grade"}, ":grade: no function of that name in the file"),
         ({"task": "mysort"}, "--task, --include-path: allowed are both or neither"),
-        ({"task": "mysort", "include-path": "eval/tasks"}, "--task = mysort: unknown task 'mysort'; known: sort"),
+        (
+            {"task": "mysort", "include-path": "eval/tasks"},
+            "task.name = 'mysort': no task of eval/tasks; allowed are sort",
+        ),
         ({"response-length": 60}, "prompt_length + response_length = 5 + 60 = 65: allowed is at most the model's 64"),
     ],
 )

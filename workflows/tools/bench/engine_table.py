@@ -9,6 +9,7 @@ from typing import Any
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError, Setting
 from workflows.tools.bench.step import SIZES
+from workflows.tools.toy import toy_run
 
 RUNNERS: dict[str, dict[str, Any]] = {
     "in process": {},
@@ -59,26 +60,14 @@ class Row:
 def make_run(root: Path, name: str, engine: str, runner: str, precision: str, steps: int) -> RunConfig:
     """A run of this table; no staleness, and nothing learnt."""
     setting = {**SIZES, "staleness": 0, "lr": STILL, "steps": steps + 2, "rollout_engine": engine}
-    return RunConfig.build(
-        {
-            "variant": "bench",
-            "method": "dppo_topk_kl",
-            "seed": 0,
-            "setting": setting | RUNNERS[runner] | PRECISIONS[engine][precision],
-            "model": str(root / "model"),
-            "train_files": [str(root / "world" / "train.parquet")],
-            "val_files": [str(root / "world" / "test.parquet")],
-            "reward_function": {"path": str(Path(__file__).parents[2] / "world" / "reward.py")},
-            "output": str(root / name),
-        }
-    )
+    return toy_run(root, name, setting | RUNNERS[runner] | PRECISIONS[engine][precision])
 
 
 def render(rows: list[Row]) -> str:
     """Steps and mismatch of every row, start-up of each engine and runner, what is refused, and the limits."""
     by = {(r.engine, r.runner, r.precision): r for r in rows}
     base = by["hf", "in process", DEFAULT].step
-    heads = ["engine", "runner", "precision", "s a step", "ratio", "mean abs log-prob gap", "reduced KL"]
+    heads = ["engine", "runner", "precision", "seconds per step", "ratio", "mean abs log-prob gap", "reduced KL"]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     lines += [
         f"| {r.engine} | {r.runner} | {r.precision} | {r.step:.2f} | {r.step / base:.2f} | {r.gap:.1e} | {r.kl:.1e} |"

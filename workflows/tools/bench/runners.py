@@ -1,4 +1,4 @@
-"""What the runners cost: start-up, seconds a step with the stages, processes and memory, on the world of `bench`.
+"""What the runners cost: start-up, seconds per step by stage, processes and memory, on the world of `bench`.
 
 python -m workflows.tools.bench.runners [--steps 8] [--runners inprocess ray server]
 """
@@ -18,7 +18,8 @@ from typing import Any
 
 import psutil
 
-from workflows.tools.bench.step import SIZES
+from workflows.tools.bench.step import LR, SIZES, make_world
+from workflows.tools.toy import toy_run
 
 RUNNERS: dict[str, dict[str, Any]] = {
     "inprocess": {},
@@ -59,21 +60,7 @@ class Usage:
 
 def run(root: Path, name: str, steps: int) -> tuple[Usage, list[dict[str, float]]]:
     """Train in a process of its own, as a pipeline does; usage, and the timings of each step but the first."""
-    from methods.backend.run_config import RunConfig
-
-    config = RunConfig.build(
-        {
-            "variant": "bench",
-            "method": "dppo_topk_kl",
-            "seed": 0,
-            "setting": {**SIZES, **RUNNERS[name], "lr": 2e-4, "steps": steps + 1},
-            "model": str(root / "model"),
-            "train_files": [str(root / "world" / "train.parquet")],
-            "val_files": [str(root / "world" / "test.parquet")],
-            "reward_function": {"path": "workflows/world/reward.py"},
-            "output": str(root / name),
-        }
-    )
+    config = toy_run(root, name, {**SIZES, **RUNNERS[name], "lr": LR, "steps": steps + 1})
     (root / f"{name}.json").write_text(json.dumps(config.dump()))
     usage = Usage()
     with (root / f"{name}.log").open("w") as log:
@@ -94,20 +81,13 @@ def run(root: Path, name: str, steps: int) -> tuple[Usage, list[dict[str, float]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    from workflows.world import build, warm_start
-    from workflows.world.sorting import SortingWorld
-
     parser = argparse.ArgumentParser(prog="python -m workflows.tools.bench.runners", description=__doc__)
     parser.add_argument("--steps", type=int, default=8)
     parser.add_argument("--runners", nargs="+", choices=RUNNERS, default=["inprocess", "ray"])
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        world = SortingWorld(numbers=6, limit=200, train_prompts=64 * (args.steps + 2), test_prompts=8, seed=0)
-        build.write(world, root / "world")
-        model = warm_start.make_model(world, warm_start.ModelSize(hidden=64, layers=2, heads=2), seed=0)
-        model.save_pretrained(root / "model")
-        warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
+        make_world(root, args.steps)
         for name in args.runners:
             usage, timings = run(root, name, args.steps)
             stages = {

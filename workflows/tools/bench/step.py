@@ -19,6 +19,10 @@ from typing import Any
 
 import torch
 
+from methods.backend.run_config import RunConfig
+from workflows.tools.toy import make_toy, toy_run
+
+LR = 2e-4
 SIZES = {"prompts": 64, "group": 8, "mini_batches": 8, "staleness": 2, "prompt_length": 8, "response_length": 7}
 DEFAULT: dict[str, Any] = {"hidden": 64, "layers": 2, "heads": 2}
 LARGER: dict[str, Any] = {"hidden": 128, "layers": 4, "heads": 4}
@@ -79,41 +83,24 @@ def measure(steps: int, larger: bool = False) -> int:
 
 def make_world(root: Path, steps: int, larger: bool = False) -> None:
     """The toy world with prompts for so many steps, and a model with random weights: the toy's size or the next."""
-    from workflows.world import build, warm_start
     from workflows.world.sorting import SortingWorld
+    from workflows.world.warm_start import ModelSize
 
     world = SortingWorld(numbers=6, limit=200, train_prompts=64 * (steps + 2), test_prompts=8, seed=0)
-    build.write(world, root / "world")
-    model = warm_start.make_model(world, warm_start.ModelSize(**(LARGER if larger else DEFAULT)), seed=0)
-    model.save_pretrained(root / "model")
-    warm_start.AutoTokenizer.from_pretrained(root / "world" / "tokenizer").save_pretrained(root / "model")
+    make_toy(root, world, ModelSize(**(LARGER if larger else DEFAULT)))
 
 
-def make_run(root: Path, steps: int, **setting: Any) -> Any:
+def make_run(root: Path, steps: int, **setting: Any) -> RunConfig:
     """A run on that world; `setting` adds to its settings."""
-    from methods.backend.run_config import RunConfig
-
-    return RunConfig.build(
-        {
-            "variant": "bench",
-            "method": "dppo_topk_kl",
-            "seed": 0,
-            "setting": {**SIZES, "lr": 2e-4, "steps": steps + 2, **setting},
-            "model": str(root / "model"),
-            "train_files": [str(root / "world" / "train.parquet")],
-            "val_files": [str(root / "world" / "test.parquet")],
-            "reward_function": {"path": "workflows/world/reward.py"},
-            "output": str(root / "run"),
-            "overrides": ["trainer.val_before_train=False", "trainer.test_freq=-1", "trainer.save_freq=-1"],
-        }
-    )
+    overrides = ["trainer.val_before_train=False", "trainer.test_freq=-1", "trainer.save_freq=-1"]
+    return toy_run(root, "run", {**SIZES, "lr": LR, "steps": steps + 2, **setting}, overrides=overrides)
 
 
 def _alternate(root: Path, steps: int) -> dict[str, list[dict[str, float]]]:
     """{side: stages of each step}; the first step of each side, which pays for lazy initialisation, is left out."""
     from methods.backend.launch import build_trainer
     from methods.backend.rollout.batch import BatchRolloutManager
-    from workflows.bare_step import BareLoop
+    from workflows.tools.bench.bare_step import BareLoop
 
     run = make_run(root, steps)
     trainer = build_trainer(run)

@@ -13,8 +13,9 @@ from eval.files import write_csv, write_text
 from methods.backend.rollout.engines import NOT_INSTALLED, vllm_installed
 from methods.backend.setting import ConfigError
 from workflows.tools.mismatch.pairs import measure
-from workflows.tools.mismatch.policies import REWARD, Settings
+from workflows.tools.mismatch.policies import Settings
 from workflows.tools.mismatch.table import render
+from workflows.tools.toy import TOY_REWARD, make_toy
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
             model, data = (args.model, args.data) if args.model is not None else warm_start(Path(folder), args.kind)
-            rows, profile = measure(Settings(model=model, data=data, reward=args.reward or REWARD, **given))
+            rows, profile = measure(Settings(model=model, data=data, reward=args.reward or TOY_REWARD, **given))
     except ConfigError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -45,15 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 def warm_start(folder: Path, kind: str, test_prompts: int = 512) -> tuple[Path, Path]:
     """The toy tier's world and model, made in a folder: (model directory, test data). About 25 seconds."""
-    from transformers import AutoTokenizer
-
-    from workflows.world import build, warm_start
     from workflows.world.sorting import SortingWorld
+    from workflows.world.warm_start import ModelSize, Training
 
     world = SortingWorld(numbers=6, limit=200, train_prompts=64, test_prompts=test_prompts, seed=0)
-    build.write(world, folder / "world")
-    size = warm_start.ModelSize(hidden=64, layers=2, heads=2, kind=kind)
-    model, _ = warm_start.fit(world, size, warm_start.Training(), seed=0)
-    model.save_pretrained(folder / "model")
-    AutoTokenizer.from_pretrained(folder / "world" / "tokenizer").save_pretrained(folder / "model")
+    make_toy(folder, world, ModelSize(hidden=64, layers=2, heads=2, kind=kind), Training())
     return folder / "model", folder / "world" / "test.parquet"

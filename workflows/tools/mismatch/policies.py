@@ -17,10 +17,9 @@ import torch
 from pyarrow.parquet import ParquetFile
 from torch import Tensor
 
-from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
+from workflows.tools.toy import TOY_REWARD, toy_run
 
-REWARD = Path(__file__).parents[2] / "world" / "reward.py"
 # Logits of one forward pass of a trainer, in numbers: 256 MB in float32.
 LOGITS = 2**26
 
@@ -37,13 +36,13 @@ class Settings:
     seed: int = 0
     prompt_length: int = 8
     response_length: int = 7
-    reward: Path = REWARD
+    reward: Path = TOY_REWARD
     engines: tuple[str, ...] = ("hf",)
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What was sample_tokens. prompts: N lists of ids; responses, mask: [N, T], mask True up to the end token."""
+    """What was sampled. prompts: N lists of ids; responses, mask: [N, T], mask True up to the end token."""
 
     prompts: list[list[int]]
     responses: Tensor
@@ -60,7 +59,7 @@ class Trainer:
 
 @dataclass(frozen=True)
 class Rollout:
-    """mu. ids, logp: [n, K + 1], the K likeliest tokens in falling order and, last, the sample_tokens one; experts as
+    """mu. ids, logp: [n, K + 1], the K likeliest tokens in falling order and, last, the sampled one; experts as
     pi's.
 
     All that an engine tells of its distribution, whatever the vocabulary.
@@ -91,18 +90,15 @@ def worker(settings: Settings, train: str, **rollout: str) -> Iterator[tuple[Any
         }
         setting |= {"prompt_length": settings.prompt_length, "response_length": settings.response_length}
         setting |= {"top_k": settings.top_k, "train_precision": train, **rollout}
-        run = RunConfig.build(
-            {
-                "variant": "mismatch",
-                "method": "dppo_topk_kl",
-                "seed": settings.seed,
-                "setting": setting,
-                "model": str(settings.model),
-                "train_files": [str(settings.data)],
-                "val_files": [str(settings.data)],
-                "reward_function": {"path": str(settings.reward)},
-                "output": f"{folder}/run",
-            }
+        run = toy_run(
+            Path(folder),
+            "run",
+            setting,
+            seed=settings.seed,
+            model=str(settings.model),
+            train_files=[str(settings.data)],
+            val_files=[str(settings.data)],
+            reward_function={"path": str(settings.reward)},
         )
         # Before the run's own check, which would name a setting that the caller never wrote.
         count = ParquetFile(settings.data).metadata.num_rows if settings.data.is_file() else settings.prompts

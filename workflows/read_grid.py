@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from workflows.config_file import LOADER, check_repeated_keys, check_tier
+from workflows.config_checks.file import LOADER, check_repeated_keys, check_tier
 from workflows.grid import Grid, GridError
 
 CONFIG_FOLDER = Path("workflows/config")

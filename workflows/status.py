@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from workflows.config_check import GridError
+from workflows.config_checks.values import GridError
 from workflows.console import in_words
 from workflows.run_states import (
     DONE,

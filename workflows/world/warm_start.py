@@ -166,7 +166,7 @@ def fit(world: SortingWorld, size: ModelSize, training: Training, seed: int) -> 
 def key(world: SortingWorld, size: ModelSize, training: Training, seed: int) -> str:
     """A name for everything that decides a warm start: settings, our program, versions, kind of machine."""
     here = Path(__file__).resolve().parent
-    program = [*sorted(here.glob("*.py")), here.parents[1] / "methods" / "backend" / "sampling.py"]
+    program = [*sorted(here.glob("*.py")), here.parents[1] / "methods" / "backend" / "rollout" / "sampling.py"]
     settings = {
         "world": vars(world),
         "model": asdict(size),

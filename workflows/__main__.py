@@ -1,4 +1,4 @@
-"""python -m workflows doctor | init | bench | soak | fuzz | mismatch | recover | lint: see `--help` of each."""
+"""python -m workflows doctor | init | status | plan | bench | soak | fuzz | mismatch | recover | lint: see --help."""
 
 from __future__ import annotations
 
@@ -53,7 +53,24 @@ def main(arguments: list[str] | None = None) -> int:
     recovering.add_argument("--results", type=Path, required=True, help="the tier's folder, as results/toy")
     linting = commands.add_parser("lint", help="the workflow's lints against the accepted ones")
     linting.add_argument("--configfile", action="append", required=True, help="a configuration (repeatable)")
+    telling = commands.add_parser("status", help="how a tier's runs stand, also while it runs and after a kill")
+    whose = telling.add_mutually_exclusive_group()
+    whose.add_argument("--tier", help="a configuration by its name or path (default toy)")
+    whose.add_argument("--results", type=Path, help="instead: a tier's folder, as results/toy; reads no configuration")
+    telling.add_argument("--tokens", action="store_true", help="instead of the grid: the token study's runs")
+    planning = commands.add_parser("plan", help="a tier's runs, core-hours and disk, and a machine's share of it")
+    planning.add_argument("tier", help="a configuration by its name or path")
+    planning.add_argument("--shard", help="i/n: machine i of n")
+    planning.add_argument("--cores", type=int, default=2, help="of the command line that is printed")
     args = parser.parse_args(arguments)
+    if args.command == "status":
+        from workflows.status import status
+
+        return status(args.tier, args.results, args.tokens)
+    if args.command == "plan":
+        from workflows.plan import plan
+
+        return plan(args.tier, args.shard, args.cores)
     if args.command == "recover":
         from workflows.tools.recover import recover
 

@@ -101,7 +101,7 @@ def label_ends(axes: Any, ends: Mapping[str, float], variants: Mapping[str, Look
     for name, height in zip(names, heights, strict=True):
         look = variants[name]
         axes.annotate(
-            f"{look.title} [{look.mark}]",
+            f"{look.title} [{look.mark}]" if look.mark else look.title,
             xy=(1.0, (ends[name] - low) / (high - low)),
             xytext=(1.1, height),
             xycoords="axes fraction",

@@ -35,7 +35,7 @@ def test_unequal_precisions_show_a_real_gap(tiny_world: Any, tmp_path: Path) -> 
 
 
 def test_temperature_is_applied_on_both_sides(tiny_world: Any, tmp_path: Path) -> None:
-    """field case 28: logits are divided by the temperature in the rollout and in the trainer, and their rounding too."""
+    """field case 28: logits, and so their rounding, are divided by the temperature in rollout and trainer."""
     data = first_step(tiny_world, tmp_path / "run", rollout_precision="fp32", temperature=0.6)
     assert max(data["gap/topk_max"], data["gap/sampled_max"]) <= 1e-5 / 0.6
 

@@ -12,81 +12,22 @@ import contextlib
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from methods import registry
-from methods.backend.precisions import ROLLOUT_PRECISIONS, TRAIN_PRECISIONS
+from methods.backend.compose import build_trainer
 from methods.backend.ray.watch import RayLostError
 from methods.backend.recipe import verl_overrides
-from methods.backend.rollout.engines import ENGINES, SERVERS, refuse_corrections
 from methods.backend.run import folder as run_folder
 from methods.backend.run import memory, restart, trackers, versions
 from methods.backend.run.checks import check
 from methods.backend.run.log import DivergedError
+from methods.backend.run.record import Progress, record
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
 from methods.contract import MethodError
 from methods.signals import ImpossibleSampleError
-
-
-def compose(run: RunConfig) -> Any:
-    """verl's `ppo_trainer` configuration with this run's overrides, resolved and validated by verl."""
-    from hydra import compose as hydra_compose
-    from hydra import initialize_config_module
-    from verl.trainer.ppo.utils import need_critic, need_reference_policy
-    from verl.utils.config import validate_config
-
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config = hydra_compose("ppo_trainer", overrides=verl_overrides(run))
-    config.transfer_queue.enable = True
-    try:
-        refuse_corrections(config.algorithm.rollout_correction)
-    except ValueError as error:
-        raise ConfigError(f"overrides: {error}") from None
-    validate_config(config=config, use_reference_policy=need_reference_policy(config), use_critic=need_critic(config))
-    return config
-
-
-def build_trainer(run: RunConfig) -> Any:
-    """verl's trainer with our worker, initialised (checkpoint loaded where there is one) and verified to be ours."""
-    import verl  # noqa: F401  # loads the plugin through its entry point
-    from omegaconf import OmegaConf
-
-    from methods.backend import plugin, trainer  # noqa: F401  # registration raises here, where verl would hide it
-
-    config = compose(run)
-    OmegaConf.resolve(config)
-    built = trainer.InProcessTrainer(config=config)
-    built.init()
-    verify(run, built.worker.report())
-    return built
-
-
-def verify(run: RunConfig, report: dict[str, Any]) -> None:
-    """Raise RuntimeError where the worker does not run what the run asks for (verl hides plugin failures)."""
-    from methods.backend import engine, platform
-    from methods.backend import loss as policy_loss
-
-    sampler = (SERVERS if run.setting.server else ENGINES)[run.setting.rollout_engine][1]
-    expected = {
-        "platform": f"{platform.CPUPlatform.__module__}.{platform.CPUPlatform.__qualname__}",
-        "method": run.method,
-        "loss_function": f"{policy_loss.__name__}.{run.method}_policy_loss",
-        "options": vars(registry.get(run.method).configure(run.options)),
-        "engine": f"{engine.CPUEngine.__module__}.{engine.CPUEngine.__qualname__}",
-        "rollout": sampler,
-        "staleness": run.setting.staleness,
-        "top_k": run.setting.top_k,
-        "train_precision": asdict(TRAIN_PRECISIONS[run.setting.train_precision]),
-        "rollout_precision": asdict(ROLLOUT_PRECISIONS[run.setting.rollout_precision]),
-    }
-    wrong = [f"{k}: asked {v!r}, runs {report.get(k)!r}" for k, v in expected.items() if report.get(k) != v]
-    if wrong:
-        raise RuntimeError("the worker does not run what was asked for: " + "; ".join(wrong))
 
 
 def train(run: RunConfig) -> None:
@@ -155,60 +96,6 @@ def _train_in_process(run: RunConfig) -> dict[str, Any]:
     return report
 
 
-def record(trainer: Any, run: RunConfig, progress: Callable[[int, dict[str, float]], None]) -> None:
-    """Let a trainer keep the run's metrics, exported checkpoints and restart points in the run's work directory."""
-    from methods.backend.run.log import RunLog
-
-    if run.setting.tokens is not None:
-        record_tokens(trainer, run)
-
-    def on_checkpoint(step: int, checkpoint: Path) -> None:
-        run_folder.export(run, checkpoint, step)
-        restart.seal(checkpoint)
-
-    trainer.run_log = RunLog(run.work_dir, trainer.global_steps, progress)
-    trainer.on_checkpoint = on_checkpoint
-
-
-def record_tokens(trainer: Any, run: RunConfig) -> None:
-    """Have the training worker record tokens around its optimiser steps, from the step the run (re)starts at."""
-    from methods.backend.tokens import recorder
-
-    assert run.setting.tokens is not None
-    folder = run.work_dir / run_folder.TOKENS
-    recorder.keep_until(folder, trainer.global_steps)
-    identity = {"setting": run.setting_name, "variant": run.variant, "method": run.method, "seed": run.seed}
-    identity |= {
-        "update": run.setting.tokens.update,
-        "top_k": run.setting.top_k,
-        "staleness": run.setting.staleness,
-        "lr": run.setting.lr,
-    }
-    tokens = recorder.TokenRecorder(trainer.worker, run.setting.tokens, folder, identity, lambda: trainer.global_steps)
-    trainer.worker.actor.observe = tokens.observe
-    trainer.on_step = tokens.flush
-
-
-class Progress:
-    """A line per tenth of a run: which run, step, reward, validation accuracy, time left of this run."""
-
-    def __init__(self, run: RunConfig, first_step: int, terminal: TextIO) -> None:
-        self.prefix = f"[train] {run.setting_name} {run.variant} seed {run.seed}"
-        self.steps, self.first, self.start = run.setting.steps, first_step, time.perf_counter()
-        self.every = max(1, run.setting.steps // 10)
-        self.terminal = terminal
-
-    def __call__(self, step: int, data: dict[str, float]) -> None:
-        if step % self.every and step != self.steps:
-            return
-        spent = time.perf_counter() - self.start
-        done = step - self.first
-        left = f"{spent / done * (self.steps - step):.0f} s left of this run" if done else "starting"
-        left = "" if step == self.steps else f"  {left}"
-        shown = [f"{name} {data[key]:.3f}" for name, key in SHOWN if key in data]
-        print(f"{self.prefix}: step {step}/{self.steps}  {'  '.join(shown)}{left}", file=self.terminal, flush=True)
-
-
 # Ends of a training that need one line and no traceback.
 FAILED = (
     RayLostError,
@@ -218,7 +105,6 @@ FAILED = (
     MethodError,
     ImpossibleSampleError,
 )
-SHOWN = (("reward", "reward/mean"), ("accuracy", "val/accuracy"))
 
 
 def _train_until_stopped(run: RunConfig) -> int:

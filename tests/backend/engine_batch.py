@@ -14,8 +14,8 @@ from tensordict import TensorDict
 from torch import Tensor
 from verl.utils import tensordict_utils as tu
 
-from methods.backend import launch
 from methods.backend import requirements as needs
+from methods.backend.compose import build_trainer
 from methods.backend.loss import TetherPolicyLossConfig, loss_name
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, to_jagged
 from methods.backend.support_loss import SupportLoss
@@ -138,7 +138,7 @@ def build(world: Any, folder: Path) -> EngineBatch:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TetherWorker, "update_actor", spy)
-        trainer = launch.build_trainer(config)
+        trainer = build_trainer(config)
         trainer.fit(BatchRolloutManager(trainer.config, trainer.worker.rollout.generate))
     columns = {name: _rows(column, [*range(len(column))] * REPEATS) for name, column in kept.items()}
     return EngineBatch(trainer.worker, columns | _drawn(trainer.worker, columns), columns["responses"].offsets().diff())

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from methods.backend import launch
+from methods.backend.compose import build_trainer, verify
 from methods.backend.rollout.engines import vllm_problem
 from methods.backend.run.checks import check
 from methods.backend.run_config import RunConfig
@@ -209,10 +210,10 @@ def test_the_command_says_it_in_one_line_and_trains_nothing(tiny_world: Any, tmp
 
 def test_a_worker_that_runs_something_else_is_refused(tiny_world: Any, tmp_path: Path) -> None:
     """field case 21: the report comes from the worker that computes the loss."""
-    trainer = launch.build_trainer(tiny_world.run_config(tmp_path / "run"))
+    trainer = build_trainer(tiny_world.run_config(tmp_path / "run"))
     report = trainer.worker.report()
     with pytest.raises(RuntimeError, match=r"method: asked 'drpo', runs 'dppo_topk_kl'"):
-        launch.verify(tiny_world.run_config(tmp_path / "run", method="drpo"), report)
+        verify(tiny_world.run_config(tmp_path / "run", method="drpo"), report)
 
 
 def test_a_foreign_loss_and_foreign_options_are_noticed(tiny_world: Any, tmp_path: Path) -> None:
@@ -236,7 +237,7 @@ def test_a_foreign_loss_and_foreign_options_are_noticed(tiny_world: Any, tmp_pat
 def test_a_settings_settings_reach_optimiser_and_loss(tiny_world: Any, tmp_path: Path) -> None:
     """Read back from the worker that trains, not from the configuration."""
     run = tiny_world.run_config(tmp_path / "run", lr=3e-4, weight_decay=0.25, clip_grad=0.5, warmup_steps=2)
-    worker = launch.build_trainer(run).worker
+    worker = build_trainer(run).worker
     engine, config = worker.actor.engine, worker.support_loss.config
     (group,) = engine.optimizer.param_groups
     assert (

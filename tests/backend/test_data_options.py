@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from methods.backend import launch
+from methods.backend.compose import build_trainer, compose
 from methods.backend.recipe import _hydra, verl_overrides
 from methods.backend.rollout.selection import flat, kept_in_mini_batch, truncated
 from methods.backend.run.checks import check
@@ -179,8 +180,8 @@ def test_a_template_of_ones_own_and_none(tiny_world: Any, tmp_path: Path) -> Non
     template = tmp_path / "own.jinja"
     template.write_text("{% for m in messages %}{{ m['content'] + \"\\n\" }}{% endfor %}<sep> <sep>")
     for value, length in ((None, 5), (False, 3), (str(template), 5)):
-        launch.compose(run := tiny_world.run_config(tmp_path / "run", chat_template=value))
-        given = launch.compose(run).actor_rollout_ref.model.custom_chat_template
+        compose(run := tiny_world.run_config(tmp_path / "run", chat_template=value))
+        given = compose(run).actor_rollout_ref.model.custom_chat_template
         assert given == run.setting.template()
         check(tiny_world.run_config(tmp_path / "run", chat_template=value, prompt_length=length))
         with pytest.raises(
@@ -213,7 +214,7 @@ def test_overlong_prompts_are_dropped_where_that_is_asked_for(tiny_world: Any, t
         tmp_path / "run", **SHORT, train_files=[str(tmp_path / "long.parquet")], overlong_prompts="drop"
     )
     assert check_data(run, 45) == {"train_files": 2}
-    assert len(launch.build_trainer(run).train_dataset) == 62
+    assert len(build_trainer(run).train_dataset) == 62
     with pytest.raises(
         ConfigError, match=r"setting.prompts = 64: allowed is at most the 62 rows .* \(2 were dropped\)"
     ):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from methods.backend import launch
+from methods.backend.compose import build_trainer, compose
 from methods.backend.rollout.engines import FREE_FORM, refuse_unknown, vllm_problem
 from methods.backend.run import model_check
 from methods.backend.run.checks import check
@@ -151,7 +151,7 @@ def test_other_names_are_read(name: str, tiny_world: Any, tmp_path: Path) -> Non
     check(run)
     from verl.utils.dataset.rl_dataset import RLHFDataset
 
-    config = launch.compose(run)
+    config = compose(run)
     assert len(RLHFDataset(config.data.train_files, None, config.data)) == 64
 
 
@@ -213,7 +213,7 @@ def test_unknown_keys_of_free_form_settings(where: str, key: str, meant: str) ->
 def test_settings_of_verl_that_would_do_nothing(override: str, message: str, tiny_world: Any, tmp_path: Path) -> None:
     """On the way that a user's own verl configuration takes into our classes."""
     with pytest.raises(ValueError, match=message):
-        launch.build_trainer(tiny_world.run_config(tmp_path / "run", overrides=[override]))
+        build_trainer(tiny_world.run_config(tmp_path / "run", overrides=[override]))
 
 
 def own_grid(tiny_world: Any, **changes: Any) -> dict[str, Any]:

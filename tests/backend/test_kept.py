@@ -14,7 +14,7 @@ import pytest
 
 from methods.backend import launch
 from methods.backend.run import folder as run_folder
-from methods.backend.run import kept, restart
+from methods.backend.run import kept, record, restart
 from published import contents
 
 SETTINGS = {"steps": 3, "staleness": 1, "warmup_steps": 2}
@@ -38,13 +38,13 @@ def folder(start: Path, tmp_path: Path) -> Path:
 def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The training steps that are taken."""
     taken: list[int] = []
-    write = launch.Progress.__call__
+    write = record.Progress.__call__
 
     def spy(self: Any, step: int, data: dict[str, float]) -> None:
         taken.append(step)
         write(self, step, data)
 
-    monkeypatch.setattr(launch.Progress, "__call__", spy)
+    monkeypatch.setattr(record.Progress, "__call__", spy)
     return taken
 
 

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from methods.backend import engine as engine_module
 from methods.backend import launch, trainer
+from methods.backend.compose import build_trainer
 from methods.backend.recipe import verl_overrides
 from methods.precision.quantisation import SCHEMES, fake_quantise, quantise_model
 
@@ -61,7 +62,7 @@ def test_a_worker_that_does_not_quantise_is_refused(
     """Planted fault: the setting arrives and nothing happens, as with verl's rollout.quantization on other engines."""
     monkeypatch.setattr(engine_module, "quantise_model", lambda model, scheme: [])
     with pytest.raises(RuntimeError, match=r"train_precision: asked .*'fp8'.*runs .*'none'"):
-        launch.build_trainer(tiny_world.run_config(tmp_path / "run", train_precision="fp8"))
+        build_trainer(tiny_world.run_config(tmp_path / "run", train_precision="fp8"))
 
 
 def test_the_setting_is_seen_in_verls_configuration(tiny_world: Any, tmp_path: Path) -> None:
@@ -78,7 +79,7 @@ def test_forward_and_gradient_are_the_plain_ones(
     """conformance: our engine in fp8, under FSDP2 and alone, against the same Hugging Face model, quantised."""
     if wrapped:
         monkeypatch.setattr(engine_module.CPUEngine, "_alone", lambda self: False)
-    built = launch.build_trainer(tiny_world.run_config(tmp_path / "run", train_precision="fp8"))
+    built = build_trainer(tiny_world.run_config(tmp_path / "run", train_precision="fp8"))
     sharded = built.worker.actor.engine
     plain = AutoModelForCausalLM.from_pretrained(tiny_world.model, dtype=torch.float32, attn_implementation="sdpa")
     quantise_model(plain, "fp8")
@@ -132,11 +133,11 @@ def test_fp16_has_the_gradient_of_fp32(tiny_world: Any, tmp_path: Path) -> None:
 def test_a_checkpoint_holds_the_loss_scale(tiny_world: Any, tmp_path: Path) -> None:
     """verl leaves it out; a resumed fp16 run would then round its gradients otherwise."""
     run = tiny_world.run_config(tmp_path / "run", train_precision="fp16")
-    built = launch.build_trainer(run).worker.actor.engine
+    built = build_trainer(run).worker.actor.engine
     state = {**built.scaler.state_dict(), "scale": 1024.0, "_growth_tracker": 7}
     built.scaler.load_state_dict(state)
     built.save_checkpoint(str(tmp_path / "checkpoint"))
-    other = launch.build_trainer(run).worker.actor.engine
+    other = build_trainer(run).worker.actor.engine
     assert other.scaler.state_dict() != state
     other.load_checkpoint(str(tmp_path / "checkpoint"))
     assert other.scaler.state_dict() == state

@@ -24,6 +24,7 @@ from methods import registry
 from methods.backend import launch, support_loss
 from methods.backend import loss as policy_loss
 from methods.backend import requirements as needs
+from methods.backend.compose import compose
 from methods.backend.local_queue import LocalQueue
 from methods.backend.loss import TetherPolicyLossConfig
 from methods.backend.rollout.batch import to_jagged
@@ -202,9 +203,7 @@ def test_random_numbers_follow_a_response_to_its_rank(
     probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two ranks: the trainer reorders the batch, and each response keeps the numbers of its submitted place."""
-    config = launch.compose(
-        probe.world.run_config(tmp_path / "run", method=NAME, top_k=VOCABULARY, runner="ray", ranks=2)
-    )
+    config = compose(probe.world.run_config(tmp_path / "run", method=NAME, top_k=VOCABULARY, runner="ray", ranks=2))
     trainer = object.__new__(TetherTrainer)
     trainer.config, trainer.global_steps, trainer.use_critic = config, 7, False
     queue = LocalQueue()

@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reward", required=True, metavar="FILE[:NAME]", help="NAME defaults to compute_score")
     parser.add_argument("--task", help="lm-eval task that scores the checkpoints")
     parser.add_argument("--include-path", help="folder of the task's YAML")
+    parser.set_defaults(usual_response=RESPONSE_LENGTH)
     parser.add_argument("--response-length", type=int, help=f"in tokens; default {RESPONSE_LENGTH}, or what is left")
     parser.add_argument("--output", type=Path, required=True, help="YAML file to write; its name becomes the tier's")
 

@@ -15,7 +15,6 @@ from methods.backend.run.model_check import model_settings, positions
 from methods.backend.run_config import RunConfig
 from methods.files import write_text
 from workflows.grid import Grid
-from workflows.tools.init import RESPONSE_LENGTH
 
 PROMPTS, GROUP, MINI_BATCHES, TOP_K = 32, 8, 4, 20
 REPEATS, PROBLEMS = 16, 256
@@ -93,10 +92,10 @@ def _setting(args: argparse.Namespace) -> tuple[dict[str, Any], Any]:
     ]
     setting["prompt_length"] = max(lengths)
     limit = positions(model)
-    left = RESPONSE_LENGTH if limit is None else limit - setting["prompt_length"]
+    left = args.usual_response if limit is None else limit - setting["prompt_length"]
     if left < 1:
         raise InitError(f"--data: a prompt of {setting['prompt_length']} tokens; the model has {limit} positions")
-    setting["response_length"] = args.response_length or min(RESPONSE_LENGTH, left)
+    setting["response_length"] = args.response_length or min(args.usual_response, left)
     if args.task:
         setting["task"] = {"name": args.task, "include_path": args.include_path}
     return setting, tokenizer

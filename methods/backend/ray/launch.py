@@ -15,10 +15,11 @@ from typing import Any, TextIO
 
 import psutil
 
-from methods.backend import launch
+from methods.backend.compose import compose
 from methods.backend.ray.watch import RayLostError, end, runs, watch_processes
 from methods.backend.run import memory
 from methods.backend.run.log import DivergedError
+from methods.backend.run.record import Progress
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
 
@@ -44,7 +45,7 @@ def train(run: RunConfig) -> dict[str, Any]:
 
         if ray.is_initialized():
             raise ConfigError("setting.runner = 'ray': this process is connected to a Ray already; start it without")
-        config = launch.compose(run)
+        config = compose(run)
     for name in (PROGRESS_FILE, REPORT_FILE):
         (run.work_dir / name).unlink(missing_ok=True)
     with follow_progress(run, run.work_dir / PROGRESS_FILE), ray_folder(run) as folder:
@@ -179,7 +180,7 @@ def follow_progress(run: RunConfig, path: Path) -> Iterator[None]:
 
 
 def _follow(run: RunConfig, path: Path, done: threading.Event, terminal: TextIO) -> None:
-    progress: launch.Progress | None = None
+    progress: Progress | None = None
     seen, last = 0, False
     while not last:
         last = done.wait(0.2)
@@ -187,7 +188,7 @@ def _follow(run: RunConfig, path: Path, done: threading.Event, terminal: TextIO)
         for line in lines[seen:]:
             step, data = json.loads(line)
             if progress is None:
-                progress = launch.Progress(run, step, terminal)
+                progress = Progress(run, step, terminal)
             else:
                 progress(step, data)
         seen = len(lines)

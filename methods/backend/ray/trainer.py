@@ -17,13 +17,14 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1 import register_trainer
 
-from methods.backend import launch
+from methods.backend.compose import verify
 from methods.backend.ray import loop as server_loop  # noqa: F401  # it registers
 from methods.backend.ray import server as rollout_server  # noqa: F401  # it register
 from methods.backend.ray import vllm_server
 from methods.backend.ray.rollout import WorkerRollout
 from methods.backend.rollout.engines import SERVERS
 from methods.backend.run import folder as run_folder
+from methods.backend.run.record import record
 from methods.backend.run_config import RunConfig
 from methods.backend.trainer import ENGINE_COLUMNS, TetherTrainer
 from methods.backend.worker import TetherWorker
@@ -65,9 +66,9 @@ class RayTrainer(TetherTrainer):
         run = RunConfig.build({**run_folder.settings_in(work), "output": "", "work": folder})
         reports = self.actor_rollout_wg.report()
         for report in reports:
-            launch.verify(run, report)
+            verify(run, report)
         run_folder.write_json(work / REPORT_FILE, {**reports[0], "ranks": len(reports)})
-        launch.record(self, run, Reporter(work / PROGRESS_FILE, self.global_steps))
+        record(self, run, Reporter(work / PROGRESS_FILE, self.global_steps))
 
     @property
     def samples_with_vllm_server(self) -> bool:

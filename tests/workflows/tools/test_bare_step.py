@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from verl.utils import tensordict_utils as tu
 
-from methods.backend import launch
+from methods.backend.compose import build_trainer
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP, BatchRolloutManager
 from methods.backend.worker import TetherWorker
 from workflows.tools.bench.bare_step import BareLoop, Rollouts
@@ -45,7 +45,7 @@ def test_the_losses_are_the_trainers(tiny_world: Any, tmp_path: Path, monkeypatc
         return output
 
     monkeypatch.setattr(TetherWorker, "update_actor", spy)
-    trainer = launch.build_trainer(run)
+    trainer = build_trainer(run)
     manager = BatchRolloutManager(trainer.config, trainer.worker.rollout.generate)
     trainer.fit(manager)
     bare = BareLoop(run, manager.tokenise, lambda rows, out: manager.score(rows, out)[0])

@@ -55,7 +55,7 @@ def _train(root: Path, steps: int) -> tuple[list[float], dict[str, list[float]],
     from verl.workers.engine.fsdp import transformer_impl
 
     from methods.backend import loss, support_loss
-    from methods.backend.launch import build_trainer
+    from methods.backend.compose import build_trainer
     from methods.backend.rollout.batch import BatchRolloutManager
 
     seen: list[list[Signals]] = [[]]

@@ -62,7 +62,7 @@ def worker(root: Path, engine: str, steps: int) -> None:
         import verl  # noqa: F401
 
         from methods.backend import plugin, trainer  # noqa: F401
-        from methods.backend.launch import build_trainer
+        from methods.backend.compose import build_trainer
 
         imported = time.perf_counter() - start
         for precision in PRECISIONS[engine]:

@@ -48,7 +48,7 @@ def _median(values: list[float]) -> float:
 
 
 def _trainings(root: Path, steps: int) -> tuple[dict[str, list[float]], dict[str, list[float]], float]:
-    from methods.backend.launch import build_trainer
+    from methods.backend.compose import build_trainer
     from methods.backend.rollout.batch import BatchRolloutManager
     from methods.backend.rollout.vllm_rollout import VLLMRollout
 

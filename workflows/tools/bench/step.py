@@ -98,7 +98,7 @@ def make_run(root: Path, steps: int, **setting: Any) -> RunConfig:
 
 def _alternate(root: Path, steps: int) -> dict[str, list[dict[str, float]]]:
     """{side: stages of each step}; the first step of each side, which pays for lazy initialisation, is left out."""
-    from methods.backend.launch import build_trainer
+    from methods.backend.compose import build_trainer
     from methods.backend.rollout.batch import BatchRolloutManager
     from workflows.tools.bench.bare_step import BareLoop
 

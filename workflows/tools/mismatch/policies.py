@@ -76,7 +76,7 @@ def worker(settings: Settings, train: str, **rollout: str) -> Iterator[tuple[Any
 
     rollout: the setting's settings of the rollout. Raises ConfigError.
     """
-    from methods.backend.launch import build_trainer
+    from methods.backend.compose import build_trainer
     from methods.backend.rollout.batch import BatchRolloutManager
     from methods.backend.run.checks import check
 

@@ -72,7 +72,7 @@ def made(project: Project) -> dict[str, bytes]:
 
 def test_a_run_ends_with_table_figure_proof_and_report(project: Project) -> None:
     with (project.results / "tables" / "summary.csv").open() as file:
-        rows = {row["method"]: row for row in csv.DictReader(file)}
+        rows = {row["variant"]: row for row in csv.DictReader(file)}
     assert set(rows) == {"dppo_topk_kl", "drpo_small"} and all(row["n_seeds"] == "2" for row in rows.values())
     assert "</svg>" in (project.results / "figures" / "curves.svg").read_text()
     assert "Traceback" not in (project.results / "report.html").read_text()

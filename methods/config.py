@@ -39,7 +39,7 @@ class MethodConfig:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'dro' or 'drpo'?` for a name that is nearly one of the known, else nothing."""
-    near = difflib.get_close_matches(str(name), sorted(known), n=3, cutoff=0.65)
+    near = difflib.get_close_matches(str(name), sorted(known), n=3, cutoff=0.7)
     return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

@@ -196,6 +196,12 @@ def test_unknown_keys_of_free_form_settings(where: str, key: str, meant: str) ->
     refuse_unknown(where, None)
 
 
+def test_an_old_key_of_the_rollout_is_refused_with_its_new_name() -> None:
+    """Unread, a user's verl configuration for an earlier version would sample without staleness."""
+    with pytest.raises(ValueError, match=r"rollout.custom.lag: unknown key \(now called staleness\)"):
+        refuse_unknown("rollout.custom", {"lag": 2})
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [

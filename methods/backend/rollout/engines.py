@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+from methods.backend.renamed import hint
 from methods.backend.run.model_check import EXPERTS
 
 # Setting's name of an engine -> (verl's `rollout.name`, class).
@@ -78,7 +79,7 @@ def refuse_unknown(where: str, given: Mapping[str, Any] | None) -> None:
         if name not in allowed:
             near = difflib.get_close_matches(str(name), allowed, n=1)
             meant = f"; did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"{where}.{name}: unknown key{meant} Allowed are {', '.join(allowed)}")
+            raise ValueError(f"{where}.{name}: unknown key{hint(str(name))}{meant} Allowed are {', '.join(allowed)}")
 
 
 def refuse_corrections(settings: Mapping[str, Any]) -> None:

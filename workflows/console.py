@@ -194,11 +194,16 @@ class Console(logging.StreamHandler[TextIO]):
         yield self.board.fail(given["jobid"], given["rule_name"], cause, logs)
 
     def _error(self, exception: str, message: str) -> Iterator[str]:
+        target = f" TARGET={self.target}" if self.target else ""
         if exception == "LockException":
-            target = f" TARGET={self.target}" if self.target else ""
             yield (
                 f"error: results/{self.tier} is locked: another Snakemake works on it, or one was killed. If one was "
                 f"killed: make recover TIER={self.tier}{target} (without make: the same command with --unlock)"
+            )
+        elif exception == "IncompleteFilesException":
+            yield (
+                f"error: results/{self.tier} has files of a job that was killed: make recover TIER={self.tier}{target} "
+                "(without make: the same command with --rerun-incomplete)"
             )
         elif "At least one job did not complete successfully" in message:
             yield from self._summary()

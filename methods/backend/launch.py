@@ -152,14 +152,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, restart.RestartError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    except (
-        RayLostError,
-        run_folder.DiskFullError,
-        memory.OutOfMemoryError,
-        DivergedError,
-        MethodError,
-        ImpossibleSampleError,
-    ) as error:
+    except FAILED as error:
         # verl's progress bar has left its line open.
         print(f"\nerror: {error}", file=sys.stderr)
         return 1

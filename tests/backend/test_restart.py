@@ -185,7 +185,8 @@ def test_a_row_cut_by_a_full_disk_is_neither_kept_nor_doubled(tiny_world: Any, t
 # Once the restart point of step 2 is sealed, no file may grow past 100 bytes of the log's next row.
 PROGRAM = """
 import os, resource, sys
-from methods.backend import launch, restart
+from methods.backend import launch
+from methods.backend.run import restart
 
 def seal(checkpoint, sealed=restart.seal):
     sealed(checkpoint)

@@ -55,7 +55,7 @@ def test_a_run_ends_with_records_tables_figures_verdicts_and_page(tokens: Projec
     page = (tokens.results / "tokens.html").read_text()
     drawn = {path.stem.removeprefix("token_"): path for path in (tokens.results / "figures").glob("token_*.svg")}
     assert set(FIGURES) <= set(drawn) and all("</svg>" in path.read_text() for path in drawn.values())
-    assert page.count("<figure>") == len(drawn) and "model and prompts listed under settings" in page
+    assert page.count("<figure>") == len(drawn) and "prompts listed under settings" in page
     for row in verdicts:
         assert f'class="verdict {row["verdict"]}"' in page
     assert not (tokens.results / "runs").exists(), "the main grid is another target"

@@ -17,7 +17,7 @@ import torch
 from tensordict import TensorDict
 from torch import Tensor
 
-from methods import registry
+from methods.backend.loss import method_of
 from methods.backend.rollout.batch import SUPPORT_IDS, SUPPORT_LOGP
 from methods.backend.tokens.probe import take_probe_step
 from methods.backend.tokens.settings import PROBE, TokenSettings
@@ -159,7 +159,7 @@ class _Look:
     def _coefficient(self) -> Tensor:
         """[N] g of the running method on this mini-batch before the step (0 where the token is not kept)."""
         policy_loss = self.worker.support_loss.config.policy_loss
-        method = registry.get(policy_loss.loss_mode.removeprefix("tether_"))
+        method = method_of(policy_loss.loss_mode)
         options = method.configure(getattr(policy_loss, "options", None))
 
         def spread(values: Tensor) -> Tensor:

@@ -120,7 +120,7 @@ $(DOCS_STAMP): $(STAMP)
 	$(BIN)/python -m pip install -qq --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@
 
-pages: $(STAMP)  ## a page per method in methods/pages, from docstring, options and coefficient
+pages: $(STAMP)  ## the index of the catalogue, methods/catalogue/README.md
 	$(RUN) -m methods pages
 
 mutate: $(STAMP)  ## faults put into methods/, one by one: do the tests notice? (SAMPLE=200, 0 for all; SEED=0)

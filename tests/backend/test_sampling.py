@@ -154,14 +154,14 @@ def test_a_groups_prompt_is_prefilled_once(tiny_world: Any, lengths: tuple[int, 
     model.register_forward_pre_hook(lambda _, args, inputs: widths.append(len(inputs["input_ids"])), with_kwargs=True)
     shared = sample(model, prompts, settings, {2}, 0, generator(1))
     assert widths[:2] == [3, 12]
-    monkeypatch.setattr(sampling, "_copies", lambda prompts: 1)
+    monkeypatch.setattr(sampling, "count_copies", lambda prompts: 1)
     each = sample(model, prompts, settings, {2}, 0, generator(1))
     for name in ("tokens", "lengths", "logp", "support_ids", "support_logp"):
         assert torch.equal(getattr(shared, name), getattr(each, name)), name
 
 
 def test_only_equal_groups_share_a_prefill() -> None:
-    assert [sampling._copies(rows) for rows in ([[1]] * 3, [[1], [1], [2], [2]], [[1], [1], [2]], [[1], [2]])] == [
+    assert [sampling.count_copies(rows) for rows in ([[1]] * 3, [[1], [1], [2], [2]], [[1], [1], [2]], [[1], [2]])] == [
         3,
         2,
         1,

@@ -57,7 +57,7 @@ def test_a_run_ends_with_records_tables_figures_verdicts_and_page(tokens: Projec
     assert set(FIGURES) <= set(drawn) and all("</svg>" in path.read_text() for path in drawn.values())
     assert page.count("<figure>") == len(drawn) and "prompts listed under settings" in page
     for row in verdicts:
-        assert f'class="verdict {row["verdict"]}"' in page
+        assert f'class="verdict {row["verdict"].replace(" ", "-")}"' in page
     assert not (tokens.results / "runs").exists(), "the main grid is another target"
 
 

@@ -79,7 +79,7 @@ def sample(
     alive = torch.ones(len(prompts), dtype=torch.bool)
     lengths = torch.zeros(len(prompts), dtype=torch.int64)
     tokens, logps, candidate_ids, candidate_logps = [], [], [], []
-    cache, step_ids, copies = None, ids, _copies(prompts)
+    cache, step_ids, copies = None, ids, count_copies(prompts)
     for place in range(parameters.max_tokens):
         # A group's responses share their prompt, which is run through the model once.
         shared = copies if place == 0 else 1
@@ -124,7 +124,7 @@ def sample(
     return Generation(sampled, lengths, sampled_logp, support_ids, support_logp, version)
 
 
-def _copies(prompts: list[list[int]]) -> int:
+def count_copies(prompts: list[list[int]]) -> int:
     """How often each prompt stands in a row, where that is the same for all of them; else 1."""
     copies = next((i for i, prompt in enumerate(prompts) if prompt != prompts[0]), len(prompts))
     return copies if prompts == [prompt for prompt in prompts[::copies] for _ in range(copies)] else 1

@@ -124,24 +124,28 @@ def sample_tokens(rollout: Any, prompts: list[list[int]]) -> tuple[Tokens, Rollo
 def force_tokens(rollout: Any, tokens: Tokens) -> Rollout:
     """What a Hugging Face rollout would record of given tokens: decodes them one by one, as in sampling."""
     from methods.backend.experts import record_routing
-    from methods.backend.rollout.sampling import SamplingParameters, generator, sample
+    from methods.backend.rollout.sampling import SamplingParameters, count_copies, generator, sample
 
     model, mask = rollout.sampling_model(), tokens.mask
     parameters = SamplingParameters(1.0, mask.shape[1], rollout.top_k)
     with record_routing(model) as calls:
         out = sample(model, tokens.prompts, parameters, set(), rollout.pad_id, generator(0), forced=tokens.responses)
     assert out.support_ids is not None and out.support_logp is not None
-    experts = _stack_experts(calls, *mask.shape)
+    experts = _stack_experts(calls, *mask.shape, count_copies(tokens.prompts))
     return Rollout(out.support_ids[mask], out.support_logp[mask], None if experts is None else experts[:, mask])
 
 
-def _stack_experts(calls: list[Tensor], rows: int, width: int) -> Tensor | None:
-    """Calls of all layers at each decoding step, the first with whole (left-padded) prompts, to [layers, N, T, k]."""
+def _stack_experts(calls: list[Tensor], rows: int, width: int, copies: int) -> Tensor | None:
+    """Calls of all layers at each decoding step to [layers, N, T, k].
+
+    The first step's are over whole (left-padded) prompts, each of which was run once for its `copies` responses.
+    """
     if not calls:
         return None
     layers = len(calls) // width
-    steps = [torch.stack([call.unflatten(0, (rows, -1))[:, -1] for call in calls[i::layers]], 1) for i in range(layers)]
-    return torch.stack(steps)
+    prompts, later = calls[:layers], calls[layers:]
+    first = [call.unflatten(0, (rows // copies, -1))[:, -1].repeat_interleave(copies, 0) for call in prompts]
+    return torch.stack([torch.stack([first[i], *later[i::layers]], 1) for i in range(layers)])
 
 
 def trainer_policy(engine: Any, tokens: Tokens) -> Trainer:

@@ -131,7 +131,8 @@ def force_tokens(rollout: Any, tokens: Tokens) -> Rollout:
     with record_routing(model) as calls:
         out = sample(model, tokens.prompts, parameters, set(), rollout.pad_id, generator(0), forced=tokens.responses)
     assert out.support_ids is not None and out.support_logp is not None
-    experts = _stack_experts(calls, *mask.shape, count_copies(tokens.prompts))
+    rows, width = mask.shape
+    experts = _stack_experts(calls, rows, width, count_copies(tokens.prompts))
     return Rollout(out.support_ids[mask], out.support_logp[mask], None if experts is None else experts[:, mask])
 
 

@@ -90,8 +90,11 @@ def of_logits(
     )
 
 
-def mapped(signals: Signals, change: Callable[[Tensor], Tensor], slots: Callable[[Tensor], Tensor]) -> Signals:
-    """`change` applied to every [B, T] tensor, the mask included, and `slots` to every [B, T, n] one."""
+def mapped(
+    signals: Signals, change: Callable[[Tensor], Tensor], change_slots: Callable[[Tensor], Tensor] | None = None
+) -> Signals:
+    """`change` of every [B, T] tensor, the mask included, and `change_slots`, or the same, of every [B, T, n] one."""
+    slots = change_slots or change
     new: dict[str, Any] = {}
     for field in fields(signals):
         value = getattr(signals, field.name)
@@ -110,12 +113,12 @@ def cast(signals: Signals, dtype: torch.dtype) -> Signals:
     def change(x: Tensor) -> Tensor:
         return x.to(dtype) if x.is_floating_point() else x
 
-    return mapped(signals, change, change)
+    return mapped(signals, change)
 
 
 def rows(signals: Signals, chosen: slice) -> Signals:
     """Some responses of a batch."""
-    return mapped(signals, lambda x: x[chosen], lambda x: x[chosen])
+    return mapped(signals, lambda x: x[chosen])
 
 
 def spoilt(signals: Signals, garbage: float) -> Signals:
@@ -140,4 +143,4 @@ def padded(signals: Signals, columns: int, empty_rows: int) -> Signals:
         wide = torch.cat([x, x.new_full((x.shape[0], columns, *x.shape[2:]), filler)], 1)
         return torch.cat([wide, wide.new_full((empty_rows, *wide.shape[1:]), filler)], 0)
 
-    return mapped(signals, pad, pad)
+    return mapped(signals, pad)

@@ -11,7 +11,7 @@ when the stock config is used); what else a method declares to need is carried b
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,7 +28,7 @@ from methods.backend.metrics import TokenMetrics
 from methods.backend.requirements import refuse_what_is_missing, scope_of
 from methods.backend.verl_keys import loss_scale_factor, refuse_idle_keys
 from methods.registry import Method, Needs
-from methods.signals import Signals, Support, as_mask, refuse_impossible_samples, sanitise
+from methods.signals import Signals, as_mask, refuse_impossible_samples, sanitise
 
 PREFIX = "tether_"
 
@@ -46,16 +46,9 @@ class TetherPolicyLossConfig(PolicyLossConfig):
 
 @dataclass(frozen=True)
 class Carried:
-    """What the worker adds to verl's arguments for one micro-batch: see `methods.signals.Signals`."""
+    """What the worker adds to verl's arguments for one micro-batch: fields of `methods.signals.Signals` by name."""
 
-    logp_old: Tensor | None = None
-    support: Support | None = None
-    sum_pi_squared: Tensor | None = None
-    entropy: Tensor | None = None
-    vocab_size: int | None = None
-    full: tuple[Tensor, Tensor] | None = None
-    sampled: Tensor | None = None
-    uniforms: Tensor | None = None
+    signals: Mapping[str, Any] = field(default_factory=dict)
     metrics: TokenMetrics | None = None
 
 
@@ -137,15 +130,8 @@ def _policy_loss(method: Method) -> Callable[..., tuple[Tensor, dict[str, Any]]]
             logp_mu=old_log_prob,
             advantages=advantages,
             response_mask=mask,
-            logp_old=carried.logp_old,
-            support=carried.support,
-            sum_pi_squared=carried.sum_pi_squared,
-            entropy=carried.entropy,
-            vocab_size=carried.vocab_size,
-            full=carried.full,
-            sampled=carried.sampled,
-            uniforms=carried.uniforms,
             scope=scope_of(mask, info.get("batch_num_tokens")),
+            **carried.signals,
         )
         refuse_what_is_missing(method.name, method.requires(options), signals)
         signals = sanitise(signals)

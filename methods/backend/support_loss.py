@@ -6,7 +6,6 @@ Shapes: B sequences of a micro-batch, T response tokens (padded), n of them in a
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -46,7 +45,7 @@ class SupportLoss:
         self.vocab_size = vocab_size
         self.needs = requirements(config.policy_loss)
         self.metrics = TokenMetrics()
-        self._pending: tuple[Any, Carried] | None = None
+        self._pending: tuple[Any, dict[str, Any]] | None = None
 
     def __call__(
         self,
@@ -59,14 +58,17 @@ class SupportLoss:
         if student_logits is not None:
             self._pending = (data, self._from_logits(student_logits.squeeze(0), data))
             return {}
-        carried = Carried()
+        signals: dict[str, Any] = {}
         if self._pending is not None:
-            seen, carried = self._pending
+            seen, signals = self._pending
             self._pending = None
             if seen is not data:
                 raise RuntimeError("the engine asked for the loss of another micro-batch than it showed logits of")
         self._count_what_is_left(data)
-        with carry(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **_columns(data))):
+        return self._loss({**signals, **_columns(data)}, model_output, data, dp_group)
+
+    def _loss(self, signals: dict[str, Any], model_output: Any, data: Any, dp_group: Any) -> Any:
+        with carry(Carried({**signals, "vocab_size": self.vocab_size}, self.metrics)):
             return ppo_loss(self.config, model_output, data, dp_group)
 
     def _count_what_is_left(self, data: Any) -> None:
@@ -86,40 +88,38 @@ class SupportLoss:
         """
         sampled, shape, valid = data["responses"], data["responses"].shape, data.get(SUPPORT_VALID, None)
         log_probs = logits.gather(-1, sampled.unsqueeze(-1)).squeeze(-1) - logits.logsumexp(-1)
-        carried, flat = Carried(), logits.detach().flatten(0, 1)
+        signals: dict[str, Any] = {
+            "sampled": sampled,
+            "logp_old": data.get(ANCHOR, None),
+            "uniforms": data.get(UNIFORMS, None),
+        }
+        flat = logits.detach().flatten(0, 1)
         if valid is not None or Needs.SUM_PI_SQUARED in self.needs:
             ids = data[SUPPORT_IDS].flatten(0, 1) if valid is not None else sampled.new_empty(len(flat), 0)
             statistics = policy_statistics(flat, ids)
-            carried = Carried(
-                sum_pi_squared=statistics.sum_pi_squared.view(shape), entropy=statistics.entropy.view(shape)
-            )
+            signals["sum_pi_squared"] = statistics.sum_pi_squared.view(shape)
+            signals["entropy"] = statistics.entropy.view(shape)
         if valid is not None:
             logp_mu = data[SUPPORT_LOGP]
             # Padding names no candidates: every response token has one that is valid, its own.
             inside = valid.any(-1)
-            carried = replace(
-                carried,
-                support=Support(
-                    ids=named(data[SUPPORT_IDS], logp_mu),
-                    logp_mu=logp_mu,
-                    logp_pi=statistics.logp.view(valid.shape),
-                    valid=valid,
-                ),
-                full=_full(
+            signals["support"] = Support(
+                ids=named(data[SUPPORT_IDS], logp_mu),
+                logp_mu=logp_mu,
+                logp_pi=statistics.logp.view(valid.shape),
+                valid=valid,
+            )
+            if Needs.FULL in self.needs:
+                signals["full"] = _full(
                     flat[inside.flatten()],
                     ids[inside.flatten()],
                     logp_mu[inside],
                     lambda values: values.new_zeros(*shape, values.shape[-1]).index_put((inside,), values),
                 )
-                if Needs.FULL in self.needs
-                else None,
-            )
-        columns = {"sampled": sampled, "logp_old": data.get(ANCHOR, None), "uniforms": data.get(UNIFORMS, None)}
-        with carry(replace(carried, vocab_size=self.vocab_size, metrics=self.metrics, **columns)):
-            return ppo_loss(self.config, {"log_probs": log_probs}, data, None)
+        return self._loss(signals, {"log_probs": log_probs}, data, None)
 
-    def _from_logits(self, logits: Tensor, data: Any) -> Carried:
-        """logits: [total tokens, V], packed; the row before a response token predicts it."""
+    def _from_logits(self, logits: Tensor, data: Any) -> dict[str, Any]:
+        """Signals by name. logits: [total tokens, V], packed; the row before a response token predicts it."""
         lengths, ends = data["responses"].offsets().diff(), data["input_ids"].offsets()[1:]
         # Row of the j-th response token of a sequence that ends at `end`: end - 1 - (length - j).
         starts = (ends - 1 - lengths).repeat_interleave(lengths)
@@ -129,24 +129,24 @@ class SupportLoss:
         if SUPPORT_IDS not in data:
             none = torch.empty(len(rows), 0, dtype=torch.int64, device=rows.device)
             statistics = policy_statistics(logits, none, rows=rows)
-            return Carried(
-                sum_pi_squared=padded(statistics.sum_pi_squared),
-                entropy=padded(statistics.entropy),
-            )
+            return {
+                "sum_pi_squared": padded(statistics.sum_pi_squared),
+                "entropy": padded(statistics.entropy),
+            }
         ids, logp_mu = data[SUPPORT_IDS].values(), data[SUPPORT_LOGP].values()
         statistics = policy_statistics(logits, ids, rows=rows)
         support_ids = padded(named(ids, logp_mu))
-        return Carried(
-            support=Support(
+        return {
+            "support": Support(
                 ids=support_ids,
                 logp_mu=padded(logp_mu),
                 logp_pi=padded(statistics.logp),
                 valid=distinct(support_ids) & padded(torch.ones_like(ids, dtype=torch.bool)),
             ),
-            sum_pi_squared=padded(statistics.sum_pi_squared),
-            entropy=padded(statistics.entropy),
-            full=_full(logits[rows], ids, logp_mu, padded) if Needs.FULL in self.needs else None,
-        )
+            "sum_pi_squared": padded(statistics.sum_pi_squared),
+            "entropy": padded(statistics.entropy),
+            "full": _full(logits[rows], ids, logp_mu, padded) if Needs.FULL in self.needs else None,
+        }
 
 
 def named(ids: Tensor, logp_mu: Tensor) -> Tensor:

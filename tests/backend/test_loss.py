@@ -176,18 +176,18 @@ def test_garbage_under_the_mask_changes_nothing(name: str, mode: str) -> None:
                 value[~mask] = bad.view(3, *[1] * (value.ndim - 2)).expand(3, *value.shape[2:])
             sampled, ids = (torch.where(m, x, 10**9) for x, m in ((sampled, mask), (ids, mask.unsqueeze(-1))))
         logp = values["logp"].requires_grad_()
-        carried = Carried(
-            logp_old=values["logp_old"],
-            support=Support(ids, values["support_mu"], values["support_pi"], valid),
-            sum_pi_squared=values["sum_pi_squared"],
-            entropy=values["entropy"],
-            vocab_size=4,
-            full=(values["mu"], values["pi"]),
-            sampled=sampled,
-            uniforms=values["uniforms"],
-        )
+        carried = {
+            "logp_old": values["logp_old"],
+            "support": Support(ids, values["support_mu"], values["support_pi"], valid),
+            "sum_pi_squared": values["sum_pi_squared"],
+            "entropy": values["entropy"],
+            "vocab_size": 4,
+            "full": (values["mu"], values["pi"]),
+            "sampled": sampled,
+            "uniforms": values["uniforms"],
+        }
         config = actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode, loss_scale_factor=3)
-        with carry(carried):
+        with carry(Carried(carried)):
             loss, _ = get_policy_loss_fn(loss_name(name))(values["old"], logp, values["advantages"], mask, mode, config)
         loss.backward()
         assert logp.grad is not None
@@ -248,7 +248,7 @@ def called(name: str, signals: Signals, mode: str = "token-mean", config: Any = 
     carried = ("logp_old", "support", "sum_pi_squared", "entropy", "vocab_size", "full", "sampled", "uniforms")
     config = config or actor_config(PolicyLossConfig(loss_mode=loss_name(name)), mode)
     logp = signals.logp_pi.clone().requires_grad_()
-    with carry(Carried(**{field: getattr(signals, field) for field in carried}, **changes)):
+    with carry(Carried({field: getattr(signals, field) for field in carried}, **changes)):
         loss, metrics = get_policy_loss_fn(config.policy_loss.loss_mode)(
             signals.logp_mu, logp, signals.advantages, signals.response_mask, mode, config
         )

@@ -197,14 +197,14 @@ def test_task_of_a_user(run: Callable[..., Files], coin: Path, tmp_path: Path) -
 
 def test_a_task_folder_may_be_relative(run: Callable[..., Files], coin: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """From the working folder, with and without ./, as with an absolute path."""
-    folder = tmp_path / "work" / "mine"
+    folder = tmp_path / "here" / "mine"
     folder.mkdir(parents=True)
     (folder / "parity.yaml").write_text(MAKE_TASK.format(task="parity", filters=TAKE_ALL))
     (folder / "utils.py").write_text(UTILS)
-    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.chdir(tmp_path / "here")
     found = [
         run(f"a{number}", f"0={coin}", task="parity", include_path=path, repeats="2", pass_at="1")[0].read_bytes()
-        for number, path in enumerate(("mine", "./mine", "../work/mine", str(folder)))
+        for number, path in enumerate(("mine", "./mine", "../here/mine", str(folder)))
     ]
     assert len(set(found)) == 1
 

@@ -6,14 +6,15 @@ Shapes: B sequences, T response tokens, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from eval.method_checks.synthetic import mapped
 from methods import registry
-from methods.signals import Scope, Signals, Support, sanitise
+from methods.signals import Scope, Signals, sanitise
 from tests.methods import reference
 from tests.methods.helpers import Rows, random_rows, tensor
 
@@ -83,21 +84,6 @@ def coefficient(method: str, signals: Signals, options: dict[str, Any] | None = 
     """g of a catalogue method on unsanitised signals, [B, T]."""
     found = registry.get(method)
     return found.coefficient(sanitise(signals), found.configure(options))
-
-
-def mapped(signals: Signals, change: Any, change_slots: Any | None = None) -> Signals:
-    """`change` applied to every [B, T] tensor and `change_slots` (default: the same) to every [B, T, *] one."""
-    slots = change_slots or change
-    new: dict[str, Any] = {}
-    for field in fields(signals):
-        value = getattr(signals, field.name)
-        if isinstance(value, Tensor):
-            new[field.name] = change(value)
-        elif isinstance(value, Support):
-            new[field.name] = Support(*(slots(getattr(value, part.name)) for part in fields(value)))
-        elif isinstance(value, tuple):
-            new[field.name] = tuple(slots(part) for part in value)
-    return replace(signals, **new)
 
 
 def spoilt(signals: Signals, garbage: float, garbage_id: int) -> Signals:

@@ -20,11 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from eval.method_checks.synthetic import mapped
 from methods import registry
 from methods.registry import Needs
 from methods.rows import row_max, row_quantile
 from methods.signals import Scope, Signals, Support, sanitise
-from tests.methods.batches import cast, coefficient, mapped, random_batch, selected, spoilt
+from tests.methods.batches import cast, coefficient, random_batch, selected, spoilt
 from tests.methods.equalities import EQUALITIES, Equality, equal_by_default
 from tests.methods.helpers import SHIPPED, batch_properties
 

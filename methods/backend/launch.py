@@ -19,6 +19,7 @@ from typing import Any
 from methods.backend.compose import build_trainer
 from methods.backend.ray.watch import RayLostError
 from methods.backend.recipe import verl_overrides
+from methods.backend.rollout.reward import RewardError
 from methods.backend.run import folder as run_folder
 from methods.backend.run import memory, restart, trackers, versions
 from methods.backend.run.checks import check
@@ -104,6 +105,7 @@ FAILED = (
     DivergedError,
     MethodError,
     ImpossibleSampleError,
+    RewardError,
 )
 
 

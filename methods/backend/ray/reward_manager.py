@@ -7,8 +7,6 @@ from typing import Any
 
 from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
-MODULE, NAME = f"pkg://{__name__}", "TextRewardManager"
-
 
 class TextRewardManager(NaiveRewardManager):
     """`reward.reward_manager.source=importlib`; `rollout.custom.special_tokens` leaves special tokens in the text."""

@@ -6,7 +6,6 @@ single-turn responses needs none of that. Selected by `rollout.agent.agent_loop_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from itertools import chain
 from typing import Any
@@ -19,6 +18,7 @@ from verl.trainer.ppo.reward import get_custom_reward_fn
 from verl.utils.config import omega_conf_to_dataclass
 from verl.utils.reward_score import default_compute_score
 
+from methods.backend.rollout.reward import RewardError, score_response
 from methods.backend.rollout.sampling import Generation
 
 # (prompts, step, validate, temperature) -> Generation
@@ -111,20 +111,9 @@ class BatchRolloutManager:
         scores, extras = [], []
         for row, text in zip(rows, texts, strict=True):
             try:
-                result = self.reward_fn(
-                    data_source=row["data_source"],
-                    solution_str=text,
-                    ground_truth=row["reward_model"]["ground_truth"],
-                    extra_info=row.get("extra_info"),
-                )
-                extra = dict(result) if isinstance(result, dict) else {}
-                score = float(extra.pop("score")) if isinstance(result, dict) else float(result)
-            except Exception as error:
-                raise RuntimeError(
-                    f"the reward raised {error!r} for {row.get('extra_info')}, response {text!r}"
-                ) from error
-            if not math.isfinite(score):
-                raise RuntimeError(f"the reward gave {score} for {row.get('extra_info')}, response {text!r}")
+                score, extra = score_response(self.reward_fn, row, text)
+            except RewardError as error:
+                raise RewardError(f"reward of the prompt {row.get('extra_info')}: {error}") from error
             scores.append(score)
             extras.append({"acc": score, **extra})
         return scores, extras

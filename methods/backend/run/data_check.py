@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from methods.backend.rollout.reward import RewardError, score_response
 from methods.backend.run.model_check import end_problem
 from methods.backend.run_config import RunConfig
 from methods.backend.setting import ConfigError
@@ -157,19 +157,9 @@ def reward_scores(run: RunConfig, row: Mapping[str, Any]) -> list[tuple[str, flo
     truth = row["reward_model"]["ground_truth"]
     for response in (str(truth), "no answer", ""):
         try:
-            result = function(
-                data_source=row["data_source"],
-                solution_str=response,
-                ground_truth=truth,
-                extra_info=row.get("extra_info"),
-            )
-            score = float(result["score"] if isinstance(result, dict) else result)
-        except Exception as error:
-            raise ConfigError(
-                f"{where}: raised {type(error).__name__}: {error} for the response {response!r}"
-            ) from error
-        if not math.isfinite(score):
-            raise ConfigError(f"{where}: gave {score} for the response {response!r}; allowed is a finite number")
+            score, _ = score_response(function, row, response)
+        except RewardError as error:
+            raise ConfigError(f"{where}: {error}") from error
         scores.append((response, score))
     return scores
 

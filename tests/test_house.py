@@ -99,7 +99,9 @@ def test_a_room_imports_only_what_it_may(room: str) -> None:
 # A module below a package of ours, as texts name it: after no word, point or slash, before no slash. Names right below
 # a room are left out, since configurations have keys such as `methods.drpo`.
 PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py" and "." in name}
-NAMED = re.compile(r"(?:(?<=pkg://)|(?<![\w./~-]))((?:methods|eval|derivations|workflows)(?:\.[A-Za-z]\w*){2,})(?![\w/])")
+NAMED = re.compile(
+    r"(?:(?<=pkg://)|(?<![\w./~-]))((?:methods|eval|derivations|workflows)(?:\.[A-Za-z]\w*){2,})(?![\w/])"
+)
 
 
 def test_modules_named_in_texts_are_there() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,19 @@ from methods.backend.rollout.staleness import WeightRing, Weights, checksum
 from methods.precision.quantisation import quantise_model, scheme_of
 
 TRAINING, VALIDATION = 0, 1
+
+
+@dataclass(frozen=True)
+class SamplingCall:
+    """One call of `generate`, as an engine needs it. purpose: TRAINING or VALIDATION; version: of the weights."""
+
+    prompts: list[list[int]]
+    parameters: SamplingParameters
+    purpose: int
+    step: int
+    version: int
+    share: Share | None
+    requests: list[tuple[int, int]] | None
 
 
 class RingRollout(BaseRollout):
@@ -86,7 +100,7 @@ class RingRollout(BaseRollout):
             self.sampled = self._account(weights, self._held(weights))
         parameters = SamplingParameters(temperature, self.config.response_length, 0 if validate else self.top_k)
         purpose = VALIDATION if validate else TRAINING
-        return self._sample(prompts, parameters, purpose, step, weights.version, share, requests)
+        return self._sample(SamplingCall(prompts, parameters, purpose, step, weights.version, share, requests))
 
     def _account(self, weights: Weights, held: int) -> dict[str, int]:
         """What `sampled` says. held: checksum of the weights that sample."""
@@ -119,16 +133,7 @@ class RingRollout(BaseRollout):
         """Checksum of the weights that sample."""
         raise NotImplementedError
 
-    def _sample(
-        self,
-        prompts: list[list[int]],
-        parameters: SamplingParameters,
-        purpose: int,
-        step: int,
-        version: int,
-        share: Share | None,
-        requests: list[tuple[int, int]] | None,
-    ) -> Generation:
+    def _sample(self, call: SamplingCall) -> Generation:
         raise NotImplementedError
 
 
@@ -173,20 +178,13 @@ class HFRollout(RingRollout):
         held = self.model.state_dict()
         return checksum({name: held[name] for name in weights.tensors})
 
-    def _sample(
-        self,
-        prompts: list[list[int]],
-        parameters: SamplingParameters,
-        purpose: int,
-        step: int,
-        version: int,
-        share: Share | None,
-        requests: list[tuple[int, int]] | None,
-    ) -> Generation:
-        random: torch.Generator | list[torch.Generator] = generator(self.seed, purpose, step, 0)
-        if requests is not None:
-            random = [generator(self.seed, purpose, step, 1, *request) for request in requests]
-        return sample(self.model, prompts, parameters, self.end_ids, self.pad_id, random, version, share=share)
+    def _sample(self, call: SamplingCall) -> Generation:
+        seeds = (self.seed, call.purpose, call.step)
+        random: torch.Generator | list[torch.Generator] = generator(*seeds, 0)
+        if call.requests is not None:
+            random = [generator(*seeds, 1, *request) for request in call.requests]
+        ends, pad = self.end_ids, self.pad_id
+        return sample(self.model, call.prompts, call.parameters, ends, pad, random, call.version, share=call.share)
 
     def _tied_names(self) -> set[str]:
         return {"lm_head.weight"} if self.model.config.tie_word_embeddings else set()

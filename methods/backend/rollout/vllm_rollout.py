@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from methods.backend.rollout.base import RingRollout
+from methods.backend.rollout.base import RingRollout, SamplingCall
 from methods.backend.rollout.engines import QUANTIZATIONS
-from methods.backend.rollout.sampling import Generation, SamplingParameters, Share
+from methods.backend.rollout.sampling import Generation, Share
 from methods.backend.rollout.staleness import Weights
 from methods.backend.rollout.vllm_engine import EngineSettings, InProcessEngine, request_seeds
 
@@ -40,19 +40,11 @@ class VLLMRollout(RingRollout):
         # vLLM repacks linear layers and keeps no tensor that could be read back; the tests compare log-probs instead.
         return weights.checksum
 
-    def _sample(
-        self,
-        prompts: list[list[int]],
-        parameters: SamplingParameters,
-        purpose: int,
-        step: int,
-        version: int,
-        share: Share | None,
-        requests: list[tuple[int, int]] | None,
-    ) -> Generation:
-        if requests is not None:
+    def _sample(self, call: SamplingCall) -> Generation:
+        if call.requests is not None:
             raise NotImplementedError("requests are seeded one by one in a server only: setting.server = True")
-        share = share or Share(0, len(prompts))
+        prompts, share = call.prompts, call.share or Share(0, len(call.prompts))
         # The seeds are the batch's, so that tokens do not depend on how many ranks sample it.
-        seeds = request_seeds(self.seed, purpose, step, 0, share.total)[share.start : share.start + len(prompts)]
-        return self.engine.sample(prompts, parameters, self.end_ids, self.pad_id, seeds, version)
+        seeds = request_seeds(self.seed, call.purpose, call.step, 0, share.total)
+        seeds = seeds[share.start : share.start + len(prompts)]
+        return self.engine.sample(prompts, call.parameters, self.end_ids, self.pad_id, seeds, call.version)

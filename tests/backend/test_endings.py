@@ -171,3 +171,16 @@ def test_a_divergence_on_ray_is_told_as_here(tiny_world: Any, tmp_path: Path) ->
     wrapped = RayTaskError("run", "Traceback ...", cause).as_instanceof_cause()
     named = ray_launch._named(wrapped, tmp_path / "none", tiny_world.run_config(tmp_path / "run", runner="ray"), 0)
     assert type(named) is run_log.DivergedError and str(named) == "metric loss = nan at step 2"
+
+
+def test_a_reward_that_fails_during_a_training_is_named(tiny_world: Any, tmp_path: Path, capfd: Any) -> None:
+    """The responses that are tried before a run pass; one that the policy writes does not."""
+    reward = tmp_path / "reward.py"
+    reward.write_text(
+        "calls = []\n\n\ndef compute_score(solution_str, **_):\n    calls.append(1)\n"
+        "    return 1 / 0 if len(calls) > 8 else 0.0\n"
+    )
+    run = tiny_world.run_config(tmp_path / "run", reward_function={"path": str(reward)})
+    status, line = ended(run, capfd)
+    assert status == 1 and line.startswith("error: reward of the prompt ")
+    assert "raised ZeroDivisionError: division by zero for the response " in line
